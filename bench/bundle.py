@@ -133,8 +133,7 @@ def compare(other: Path, args: argparse.Namespace) -> None:
 
     def ask(worker: "subprocess.Popen[str]") -> dict[str, float]:
         print("go", file=worker.stdin, flush=True)
-        found: dict[str, float] = json.loads(hear(worker))
-        return found
+        return json.loads(hear(worker))
 
     for worker in workers:
         hear(worker)

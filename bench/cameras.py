@@ -19,6 +19,7 @@ import numpy as np
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Frame, Status
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.io.presets import presets
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import extract
@@ -31,15 +32,9 @@ NDIAG = 30      # the core's R as far as it matters
 def pulls_of(frame: Frame, truth: Array) -> Array:
     """(flux - R truth) sqrt(ivar) of the unmasked bins whose R is complete."""
     ndiag, nwave = frame.ndiag, len(frame.wave)
-    blurred = np.zeros_like(frame.flux)
-    for k in range(2 * ndiag + 1):
-        shift = k - ndiag               # resolution[:, k, j] belongs to row j + shift
-        rows = slice(max(0, shift), nwave + min(0, shift))
-        columns = slice(max(0, -shift), nwave - max(0, shift))
-        blurred[:, rows] += frame.resolution[:, k, columns] * truth[:, columns]
     good = (frame.mask == 0) & (frame.ivar > 0)
     good[:, :ndiag] = good[:, nwave - ndiag:] = False
-    return ((frame.flux - blurred) * np.sqrt(frame.ivar))[good]
+    return ((frame.flux - times_resolution(frame.resolution, truth)) * np.sqrt(frame.ivar))[good]
 
 
 def main() -> int:

@@ -38,9 +38,7 @@ class Case:
 
 def shifted(made: Simulation) -> Simulation:
     """Given with the PSF of another day: the traces are 0.4 pixels off."""
-    coeff = made.psf.x.coeff.copy()
-    coeff[:, 0] += 0.4
-    return replace(made, psf=replace(made.psf, x=replace(made.psf.x, coeff=coeff)))
+    return replace(made, psf=replace(made.psf, x=made.psf.x.plus(0.4)))
 
 
 def overstated(made: Simulation) -> Simulation:

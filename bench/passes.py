@@ -40,6 +40,7 @@ from gpu_extract.checks.odd_pixels import touched
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, SpecMask
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.passes.background import background_of
 from gpu_extract.passes.variance import WIDTHS, find_read_noise
 from gpu_extract.perf.recorder import NULL
@@ -112,7 +113,7 @@ def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...], first: int 
         for n, each in jobs.items():
             each = replace(each, noise=noise if n > 1 else None)
             flux, ivar, mask, r = solved(image if n else Image(pix, best), each)
-            truth = blurred(r, x[:, job.plan.inner]) / step
+            truth = times_resolution(r, x[:, job.plan.inner]) / step
             keep = (mask & ~np.uint32(SpecMask.BAD2DFIT)) == 0
             keep[:, :job.ndiag] = keep[:, -job.ndiag:] = False        # R times the truth needs bins beyond the ends
             found[n].append(np.where(keep, (flux - truth) * np.sqrt(ivar), np.nan))
@@ -141,18 +142,7 @@ def theory(x: np.ndarray) -> np.ndarray:
     light, dark = (1 / (made.read_noise.astype(float) ** 2 + part * drawn(made, job, x)) for part in (1.0, 0.0))
     ivar, most = (solved(Image(made.image.pix, each.astype(np.float32)), job)[1] for each in (light, dark))
     sigma, p = TINY[2] / np.sqrt(ivar), 1 - ivar / most
-    found: np.ndarray = np.median(-p * sigma / (2 * WIDTHS[-1] * x[:, job.plan.inner]), axis=1)
-    return found
-
-
-def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
-    """R times spectra (nspec, nwave), R as a frame stores it."""
-    ndiag, nwave = resolution.shape[1] // 2, spectra.shape[1]
-    total = np.zeros(spectra.shape)
-    for k in range(2 * ndiag + 1):
-        column = np.arange(max(0, ndiag - k), min(nwave, nwave + ndiag - k))
-        total[:, column - ndiag + k] += resolution[:, k, column] * spectra[:, column]
-    return total
+    return np.median(-p * sigma / (2 * WIDTHS[-1] * x[:, job.plan.inner]), axis=1)
 
 
 def pulls(report: Report, args: argparse.Namespace) -> None:
@@ -243,15 +233,13 @@ def _smoothing(kept: np.ndarray) -> np.ndarray:
     """What makes a smooth spectrum of one, as a matrix: bins that are kept stay, and are no part of the averages."""
     bins = np.arange(len(kept))
     box = (abs(bins[:, None] - bins) <= WIDTHS[-1] // 2) & ~kept
-    found: np.ndarray = np.where(kept[:, None], np.eye(len(kept)), box / np.maximum(box.sum(axis=1, keepdims=True), 1))
-    return found
+    return np.where(kept[:, None], np.eye(len(kept)), box / np.maximum(box.sum(axis=1, keepdims=True), 1))
 
 
 def _root(a: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """The square root of icov, whose rows' sums are sqrt(ivar)."""
     values, vectors = np.linalg.eigh(a.T @ (a / variance[:, None]))
-    found: np.ndarray = (vectors * np.sqrt(values)) @ vectors.T
-    return found
+    return (vectors * np.sqrt(values)) @ vectors.T
 
 
 def of_r(**settings: object) -> Simulation:

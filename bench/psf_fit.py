@@ -85,8 +85,7 @@ class Kept:
 
     def of(self, options: str) -> dict[str, Any]:
         """What is known with these options: "seeds" by their number, "bound" once there was one."""
-        known: dict[str, Any] = self.all.setdefault(options, {"seeds": {}})
-        return known
+        return self.all.setdefault(options, {"seeds": {}})
 
     def write(self) -> None:
         """Keep it, whole or not at all."""

@@ -28,6 +28,7 @@ import numpy as np
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, SpecMask
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS
@@ -63,16 +64,6 @@ CASES = (Case("truth on the grid, ivar of the model", True, True, "auto"),
          Case("truth on 0.2 A, ivar of the data", False, False, "auto"))
 
 
-def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
-    """R times spectra (nspec, nwave), R by its diagonals (nspec, 2 ndiag + 1, nwave)."""
-    ndiag, nwave = resolution.shape[1] // 2, spectra.shape[1]
-    total = np.zeros(spectra.shape)
-    for k in range(2 * ndiag + 1):
-        column = np.arange(max(0, ndiag - k), min(nwave, nwave + ndiag - k))
-        total[:, column - ndiag + k] += resolution[:, k, column] * spectra[:, column]
-    return total
-
-
 def in_bins(made: Simulation, wave: np.ndarray) -> np.ndarray:
     """The truth's photons per Angstrom in bins around `wave`: (nspec, nwave)."""
     electrons, step = made.truth.electrons(), made.truth.step
@@ -105,8 +96,8 @@ def losses(made: Simulation, config: ExtractConfig, threads: int) -> None:
     for ndiag in (5, 8, DIAGONALS, 24):
         frame = run(image, made, replace(config, ndiag=ndiag), threads)
         inner = slice(30, -30)
-        lost = np.abs(frame.flux - blurred(frame.resolution, in_bins(made, frame.wave))) * np.sqrt(frame.ivar)
-        sums = blurred(frame.resolution, np.ones(frame.flux.shape))[:, inner]
+        lost = np.abs(frame.flux - times_resolution(frame.resolution, in_bins(made, frame.wave))) * np.sqrt(frame.ivar)
+        sums = times_resolution(frame.resolution, np.ones(frame.flux.shape))[:, inner]
         low, high = np.quantile(sums, [0.01, 0.99])
         print(f"  {ndiag:3d} on each side: median {np.median(lost[:, inner]):.1e}, "
               f"99 % {np.quantile(lost[:, inner], 0.99):.1e}, largest {lost[:, inner].max():.1e}; rows sum to "
@@ -119,7 +110,7 @@ def pulls_of(case: Case, made: Simulation, config: ExtractConfig, *, simulations
     pulls, signal = [], []
     for seed in range(simulations):
         frame = run(noisy(made, seed, case.from_model), made, replace(config, core=case.core), threads)
-        expected = blurred(frame.resolution, in_bins(made, frame.wave))
+        expected = times_resolution(frame.resolution, in_bins(made, frame.wave))
         error = np.where(frame.mask == 0, np.sqrt(frame.ivar), np.nan)
         pulls.append(((frame.flux - expected) * error).astype(np.float32))
         signal.append((expected * error).astype(np.float32))
@@ -171,7 +162,7 @@ def small_pulls(seed: int, simulations: int) -> tuple[dict[str, np.ndarray], dic
     full = ExtractConfig(EVERY, nspec=5, bundlesize=5, core="dense", nwavestep=200, ndiag=137)
     reference, whole = (run(Image(made.expected, ivar), made, full, 1)
                         for ivar in (expected.ivar, np.ones(made.image.shape)))
-    wanted = blurred(reference.resolution, made.truth.electrons() / EVERY[2])
+    wanted = times_resolution(reference.resolution, made.truth.electrons() / EVERY[2])
     at_edge = touched(np.asarray(whole.pixmask_fraction))
     beside = touched(np.asarray(reference.pixmask_fraction - whole.pixmask_fraction)) & ~at_edge
     found, pix = {}, np.empty(made.image.shape, np.float32)

@@ -51,16 +51,6 @@ def relative(array: np.ndarray, reference: np.ndarray) -> np.ndarray:
     return np.abs(np.divide(array, reference, out=np.ones_like(reference), where=reference != 0) - 1)
 
 
-def blurred(resolution: np.ndarray, spectra: np.ndarray) -> np.ndarray:
-    """R times spectra (nspec, nwave), R as a frame stores it: (nspec, 2 ndiag + 1, nwave)."""
-    ndiag, nwave = resolution.shape[1] // 2, spectra.shape[1]
-    total = np.zeros(spectra.shape)
-    for k in range(2 * ndiag + 1):
-        column = np.arange(max(0, ndiag - k), min(nwave, nwave + ndiag - k))
-        total[:, column - ndiag + k] += resolution[:, k, column] * spectra[:, column]
-    return total
-
-
 def normals(image: Image, psf: PsfModel, config: ExtractConfig) -> tuple[Job, list[Normal]]:
     """The job and the normal equations of each of its bundles."""
     job = prepare(psf, config)
@@ -83,10 +73,7 @@ def dense_normal(normal: Normal) -> np.ndarray:
 
 def moved(psf: PsfModel, dy: float, dx: float, shape: tuple[int, int]) -> PsfModel:
     """The PSF with its traces moved by (dy, dx) pixels, on a CCD of another shape."""
-    y, x = psf.y.coeff.copy(), psf.x.coeff.copy()
-    y[:, 0] += dy
-    x[:, 0] += dx
-    return replace(psf, y=replace(psf.y, coeff=y), x=replace(psf.x, coeff=x), shape=shape)
+    return replace(psf, y=psf.y.plus(dy), x=psf.x.plus(dx), shape=shape)
 
 
 @cache

@@ -32,8 +32,8 @@ def test_what_stored_diagonals_sum_to() -> None:
     cut off."""
     import numpy as np
 
-    from extraction import blurred
     from gpu_extract import ExtractConfig, extract
+    from gpu_extract.figures.spectra import times_resolution
     from gpu_extract.simulate import SimConfig, simulate
 
     text = " ".join((ROOT / "doc" / "api.md").read_text(encoding="utf-8").split())
@@ -41,7 +41,7 @@ def test_what_stored_diagonals_sum_to() -> None:
                             r"but one (\S+) to (\S+), the two after them (\S+) to (\S+)\.", text).groups()
     made = simulate(SimConfig(camera="tiny"))
     frame = extract(made.image, made.psf, ExtractConfig(wavelength=(6020.0, 6090.0, 0.8)))
-    sums = blurred(frame.resolution, np.ones(frame.flux.shape))
+    sums = times_resolution(frame.resolution, np.ones(frame.flux.shape))
     assert np.abs(sums[:, frame.ndiag:-frame.ndiag] - 1).max() <= float(bulk)
     for n, (low, high) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
         for row in (sums[:, n], sums[:, -1 - n]):

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from extraction import CORES, blurred, extracted, in_sigma, inner_case
+from extraction import CORES, extracted, in_sigma, inner_case
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, PsfModel
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import NO_DEFECTS
 from gpu_extract.simulate.noise import add_noise
@@ -49,7 +50,7 @@ def test_flux_is_r_times_the_truth(tiny, core, ndiag, left):
     seen."""
     config = ExtractConfig(wavelength=GRID, core=core, ndiag=ndiag, nspec=5, bundlesize=5, nwavestep=200)
     frame = extracted(tiny.image, tiny.psf, config)
-    difference = in_sigma(frame, blurred(frame.resolution, tiny.truth))
+    difference = in_sigma(frame, times_resolution(frame.resolution, tiny.truth))
     assert difference.max() < left < 1e-6
 
 
@@ -63,7 +64,7 @@ def test_flux_is_r_times_the_truth_up_to_the_ends(core):
     truth = case.photons / 0.8
     frame = extracted(case.image, case.psf, replace(case.config, core=core, ndiag=FAR, nwavestep=90))
     np.testing.assert_allclose(case.wave, frame.wave, rtol=1e-15)
-    assert in_sigma(frame, blurred(frame.resolution, truth)).max() < 1e-6
+    assert in_sigma(frame, times_resolution(frame.resolution, truth)).max() < 1e-6
 
 
 def test_what_the_stored_diagonals_lose(tiny, capsys):
@@ -77,8 +78,8 @@ def test_what_the_stored_diagonals_lose(tiny, capsys):
     lost = {}
     for ndiag in (5, 8, 12, 20):
         frame = extracted(tiny.image, tiny.psf, replace(config, ndiag=ndiag))
-        difference = in_sigma(frame, blurred(frame.resolution, tiny.truth))[:, far]
-        sums = blurred(frame.resolution, np.ones(frame.flux.shape))[:, far] - 1
+        difference = in_sigma(frame, times_resolution(frame.resolution, tiny.truth))[:, far]
+        sums = times_resolution(frame.resolution, np.ones(frame.flux.shape))[:, far] - 1
         lost[ndiag] = difference.max()
         with capsys.disabled():
             print(f"\n{ndiag:3d} diagonals on each side: median {np.median(difference):.1e}, "
@@ -103,7 +104,7 @@ def pulls(request, tiny) -> np.ndarray:
     everything = ExtractConfig(wavelength=GRID, nspec=5, bundlesize=5, core="dense", ndiag=FULL, nwavestep=200)
     reference = extracted(tiny.image, tiny.psf, everything)
     inner = slice(15, 116)
-    wanted = blurred(reference.resolution, tiny.truth)[:, inner]
+    wanted = times_resolution(reference.resolution, tiny.truth)[:, inner]
     config = replace(everything, wavelength=INNER, core=core, ndiag=5, **settings)
     pix = np.empty(tiny.image.shape, np.float32)
     found = []

@@ -9,8 +9,7 @@ import numpy as np
 
 def record(path: Path) -> list[dict[str, Any]]:
     """What the ranks of an exposure recorded (--perf)."""
-    found: list[dict[str, Any]] = json.loads(path.read_text())["ranks"]
-    return found
+    return json.loads(path.read_text())["ranks"]
 
 
 def spans(rank: dict[str, Any], name: str) -> list[tuple[float, float, float]]:

@@ -74,13 +74,11 @@ class Cases:
 
     def given(self, name: str) -> Given:
         """Image, PSF and settings."""
-        given: Given = self._read(_file(self._folder, name, self._nspec))
-        return given
+        return self._read(_file(self._folder, name, self._nspec))
 
     def cpu(self, name: str) -> tuple[Frame, float]:
         """The CPU's frame, and the seconds it took beside others."""
-        found: tuple[Frame, float] = self._read(_file(self._folder, name, self._nspec, "cpu"))
-        return found
+        return self._read(_file(self._folder, name, self._nspec, "cpu"))
 
     def next_of(self, waiting: Sequence[str]) -> str:
         """That of the cases whose CPU frame is there first."""

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gpu_extract.data import Array, Image, Legendre, PsfModel
+from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.simulate.lamp import project_lines
 from gpu_extract.spots import make_spots, select
 from gpu_psf.data import Lines
@@ -21,13 +21,7 @@ READ_NOISE = 2.7
 
 def moved(psf: PsfModel, x: Array | float, y: Array | float) -> PsfModel:
     """The PSF with its traces moved by numbers of pixels, or by Legendre coefficients of so few orders."""
-    def by(series: Legendre, amount: Array | float) -> Legendre:
-        coeff = series.coeff.copy()
-        amount = np.atleast_2d(amount)
-        coeff[:, :amount.shape[-1]] += amount
-        return replace(series, coeff=coeff)
-
-    return replace(psf, x=by(psf.x, x), y=by(psf.y, y))
+    return replace(psf, x=psf.x.plus(x), y=psf.y.plus(y))
 
 
 def cold(psf: PsfModel, seed: int, off: tuple[float, float] = (1.0, -2.0), rough: float = 0.2,
@@ -138,8 +132,7 @@ def _width(stamps: Array, axis: int) -> Array:
     middle = (profile * at).sum(-1) / profile.sum(-1)
     seen = profile * np.exp(-0.5 * ((at - middle[..., np.newaxis]) / WINDOW) ** 2)
     mean = (seen * at).sum(-1) / seen.sum(-1)
-    width: Array = np.sqrt((seen * (at - mean[..., np.newaxis]) ** 2).sum(-1) / seen.sum(-1))
-    return width
+    return np.sqrt((seen * (at - mean[..., np.newaxis]) ** 2).sum(-1) / seen.sum(-1))
 
 
 class Judging(Protocol):
@@ -158,7 +151,7 @@ def least_errors(fit: Fit, true: PsfModel, judge: Judging, draws: int = 10) -> l
     now = replace(now, ground=np.pad(now.ground, (0, columns - len(now.ground))))
     task = replace(fit.task, start=now)
     state = look(task, now, fit.state.weight)
-    matrix, _ = reduced(scene_of(task, state, shapes=True), state.pairs, state.groups, state.blocks)
+    matrix = reduced(scene_of(task, state, shapes=True), state.pairs, state.groups, state.blocks)
     own = matrix.diagonal()
     scale = np.where(own > 0, 1 / np.sqrt(np.where(own > 0, own, 1.0)), 0.0)        # a dead fibre has no light
     values, vectors = np.linalg.eigh(matrix * scale * scale[:, np.newaxis])

@@ -40,8 +40,7 @@ def tailed_arc(psf: PsfModel, fibres: tuple[int, int], lines: Lines, continuum: 
     y = centres(psf, fibres, np.append(glow, glow[-1] + STEP))[0]
 
     def falling(wave: Array) -> Array:
-        level: Array = share[:, np.newaxis] * continuum * (1 - 0.5 * (wave - low) / (high - low))
-        return level
+        return share[:, np.newaxis] * continuum * (1 - 0.5 * (wave - low) / (high - low))
 
     for wave, electrons in ((lines.wave[inside], share[:, np.newaxis] * lines.strength[inside]),
                             (glow, falling(glow) * np.diff(y, axis=1))):

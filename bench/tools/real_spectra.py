@@ -168,14 +168,10 @@ def shifts(found: Arc, wave: Array) -> dict[str, tuple[float, float]]:
     """What gpu_psf shift finds, mean of (x, y) in pixels: the flat beside the arc's PSF, the arc beside it, and beside
     the PSF moved by MOVED. wave: the lines that were identified."""
     psf, lines = found.fitted.psf, Lines(wave, np.ones(len(wave)))
-    off = []
-    for series, by in zip((psf.x, psf.y), MOVED, strict=True):
-        coeff = series.coeff.copy()
-        coeff[:, 0] += by
-        off.append(replace(series, coeff=coeff))
+    off = replace(psf, x=psf.x.plus(MOVED[0]), y=psf.y.plus(MOVED[1]))
     table = {}
     for name, image, start in (("flat", found.images[1], psf), ("arc", found.images[0], psf),
-                               ("arc, moved", found.images[0], replace(psf, x=off[0], y=off[1]))):
+                               ("arc, moved", found.images[0], off)):
         shifted = shift_psf(image, start, lines)
         table[name] = tuple(float((s.grid() @ s.coeff).mean()) for s in (shifted.x, shifted.y))
         print(f"  gpu_psf shift, {name}: {table[name][0]:+.3f}, {table[name][1]:+.3f} pixels ({shifted.reference}), "

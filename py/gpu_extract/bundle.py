@@ -14,16 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpu_extract.checks.odd_pixels import (
-    NO_PIXELS,
-    columns,
-    concentration,
-    find_odd,
-    in_notes,
-    mask_pixels,
-    none_odd,
-    touched,
-)
+from gpu_extract.checks import odd_pixels
 from gpu_extract.checks.probe import Decay, measure_neighbours
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import (
@@ -84,16 +75,16 @@ class Job:
 
     def odd_in(self, image: Image, place: slice) -> IntArray:
         """The odd pixels in the columns of a bundle: (n, 2) y and x. Raises InputError for illegal ones."""
-        return find_odd(image, place, self.most_ivar, lambda: self.sharpest)
+        return odd_pixels.find_odd(image, place, self.most_ivar, lambda: self.sharpest)
 
     def columns(self, image: Image, fibres: tuple[int, int]) -> slice:
         """Those of the image in which odd pixels are looked for."""
-        return columns(self.psf, range(*fibres), image.shape[1])
+        return odd_pixels.columns(self.psf, range(*fibres), image.shape[1])
 
     @cached_property
     def sharpest(self) -> float:
         """How concentrated the PSF's sharpest spot is; asked for only where a pixel may be odd."""
-        return concentration(self.psf)
+        return odd_pixels.concentration(self.psf)
 
     @cached_property
     def shape(self) -> Shape:
@@ -157,14 +148,14 @@ def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", 
              **dict(zip(FACTS, result.facts.max(axis=0).tolist(), strict=True)),
              "given_up": int(np.count_nonzero(given_up))}
     return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
-                        mask, bin_status(result.status, mask), model, column, in_notes(notes, place.odd))
+                        mask, bin_status(result.status, mask), model, column, odd_pixels.in_notes(notes, place.odd))
 
 
 def add_odd_bits(bits: np.ndarray, odd: IntArray, corners: Sequence[IntArray], job: Job) -> None:
     """Mark in the mask of a bundle's wanted bins those that touch odd pixels; corners: y0, x0 of all bins."""
     if len(odd):
         y0, x0 = (first[:, job.plan.inner] for first in corners)
-        bits[touched(odd, y0, x0, job.psf.stamp)] |= np.uint32(SpecMask.ODDPIX)
+        bits[odd_pixels.touched(odd, y0, x0, job.psf.stamp)] |= np.uint32(SpecMask.ODDPIX)
 
 
 @dataclass(frozen=True)
@@ -205,8 +196,9 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
     bands = half_bands(spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, image.shape)
     looked = job.columns(image, fibres)
     cut = make_cut(image, spots.y0, spots.x0, job.psf.stamp, arena)
-    odd = NO_PIXELS if none_odd(image, looked, job.most_ivar, cut.inside, cut.seen) else job.odd_in(image, looked)
-    mask_pixels(cut.root, cut.light, odd, (cut.y0, cut.x0))
+    none = odd_pixels.none_odd(image, looked, job.most_ivar, cut.inside, cut.seen)
+    odd = odd_pixels.NO_PIXELS if none else job.odd_in(image, looked)
+    odd_pixels.mask_pixels(cut.root, cut.light, odd, (cut.y0, cut.x0))
     return Place(spots, cut, bands, odd, _most_ivar(job, spots, looked, image.shape[1]))
 
 

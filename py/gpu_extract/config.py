@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from gpu_extract.errors import ConfigError, Ranges, one_of, out_of_range
+from gpu_extract.errors import Ranges, not_allowed, out_of_range, refuse
 
 # raised with every change after which a frame of the same input and settings has other numbers: frames that are there
 # are made again then (doc/architecture.md)
@@ -94,9 +94,7 @@ class ExtractConfig:
     background: int | None = None
 
     def __post_init__(self) -> None:
-        problems = list(self._plain()) or list(self._problems())
-        if problems:
-            raise ConfigError("; ".join(problems))
+        refuse(list(self._plain()) or self._problems())
 
     def _plain(self) -> Iterator[str]:
         """Make numpy's numbers and sequences plain ones, which the digest can name; what is not of its type is said."""
@@ -123,8 +121,7 @@ class ExtractConfig:
                    "lower the step or raise the last")
         elif (wmax - wmin) / MOST_BINS > dw:
             yield f"wavelength {wmin:g},{wmax:g},{dw:g} has more than {MOST_BINS} bins: raise the step"
-        if self.core not in CORES:
-            yield one_of("core", self.core, CORES)
+        yield from not_allowed(self, {"core": CORES})
         if self.ndiag is not None and not 0 <= self.ndiag <= (MOST_BINS if self.core == "dense" else MOST_DIAGONALS):
             yield f"ndiag is {self.ndiag}, must lie between 0 and {MOST_DIAGONALS}; the dense core takes more"
         for name in ("psferr", "regularize"):

@@ -7,18 +7,7 @@ from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Draft, Image, PsfModel, Rows
 from gpu_extract.decorrelate.narrow.simd_correct import HALF
-from gpu_extract.first_use import Tell, get_ready
-from gpu_extract.first_use.kernel_list import (
-    EXTRACT,
-    PASSES,
-    SIMULATE,
-    SOME,
-    Kernel,
-    bands_of,
-    broader,
-    for_bands,
-    listed,
-)
+from gpu_extract.first_use import Tell, get_ready, kernel_list
 from gpu_extract.kernels.arena import forget
 from gpu_extract.known import known
 from gpu_extract.plan import TILE, turns
@@ -80,22 +69,24 @@ class CpuFrames:
         """There is nothing to give back."""
 
 
-def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[Kernel]:
+def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[kernel_list.Kernel]:
     """The kernels that a problem takes. every: those, too, that only few frames need.
 
     Without it, broad bands that frames of such a PSF seldom need are left to the frame that needs them (broader).
     """
     ndiag = max(psf.stamp[0] // 2 if config.ndiag is None else config.ndiag, HALF)
-    uses = (SIMULATE, EXTRACT, PASSES, SOME) if every else (EXTRACT, PASSES) if config.passes > 1 else (EXTRACT,)
-    bands = set() if config.core == "dense" and not every else bands_of(psf, config)
-    return [*listed(*uses), *for_bands(bands, ndiag, None if every else broader(psf, config))]
+    uses = [kernel_list.EXTRACT, *([kernel_list.PASSES] if every or config.passes > 1 else []),
+            *([kernel_list.SIMULATE, kernel_list.SOME] if every else [])]
+    bands = set() if config.core == "dense" and not every else kernel_list.bands_of(psf, config)
+    most = None if every else kernel_list.broader(psf, config)
+    return [*kernel_list.listed(*uses), *kernel_list.for_bands(bands, ndiag, most)]
 
 
 def _mark(psf: PsfModel, config: ExtractConfig) -> str:
     """What kernels are written out for: the bands follow from the stamp, the camera and the step of wavelength."""
     problem = (psf.stamp, len(psf.cores), psf.tail is None, psf.wavelength_range, config.wavelength, config.core,
                config.ndiag, config.bundlesize, psf.nfibre,
-               known(psf, ("broader", config.wavelength[2]), lambda: broader(psf, config)),
+               known(psf, ("broader", config.wavelength[2]), lambda: kernel_list.broader(psf, config)),
                *(("passes",) if config.passes > 1 else ()))
     return f"ready-{sha256(repr(problem).encode()).hexdigest()[:16]}"
 

@@ -173,6 +173,18 @@ class Legendre:
             raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, needed are two "
                              "wavelengths, ascending")
 
+    def same(self, value: float) -> "Legendre":
+        """A series for as many fibres that has this value at all wavelengths."""
+        return replace(self, coeff=np.full((self.coeff.shape[-2], 1), value))
+
+    def plus(self, more: Array | float) -> "Legendre":
+        """The series with a number, or with coefficients (nfibre, any), added to it."""
+        added, n = np.atleast_2d(more), self.coeff.shape[-1]
+        coeff = np.zeros((*self.coeff.shape[:-1], max(added.shape[-1], n)))
+        coeff[..., :n] = self.coeff
+        coeff[..., :added.shape[-1]] += added
+        return replace(self, coeff=coeff)
+
 
 def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
     """A PSF, or a part of one, with change(series) in place of each of its series, whatever its family."""

@@ -5,6 +5,7 @@ do. The programs print it as it is; only ``--loglevel debug`` adds a traceback.
 """
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 
 Ranges = Mapping[str, tuple[float, float, str]]       # name -> least, most, and what the value must
@@ -78,10 +79,24 @@ def did_you_mean(word: str, known: Iterable[str], place: str = "") -> str:
     return f"; did you mean {near[0]}{place}?" if near else ""
 
 
+def refuse(problems: Iterable[str]) -> None:
+    """Raise ConfigError with all problems of some settings, if there are any."""
+    said = "; ".join(problems)
+    if said:
+        raise ConfigError(said)
+
+
 def one_of(what: str, value: str, allowed: Iterable[str]) -> str:
     """The message about a value that is none of those allowed."""
     names = list(allowed)
     return f"{what} is {value!r}, must be one of {', '.join(names)}{did_you_mean(value, names)}"
+
+
+def not_allowed(settings: object, choices: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Messages about settings that are none of their choices."""
+    for name, allowed in choices.items():
+        if getattr(settings, name) not in allowed:
+            yield one_of(name, getattr(settings, name), allowed)
 
 
 def out_of_range(settings: object, ranges: Ranges) -> Iterator[str]:
@@ -109,3 +124,13 @@ def check_local(name: str, remedy: str = "fetch it, and give the name of the cop
     found = search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+[^/]", name)
     if found:
         raise InputError(f"{name}: is an address ({found[1]}://), not a file: {remedy}")
+
+
+@contextmanager
+def reading(path: object, what: str = "") -> Iterator[None]:
+    """Under this an InputError says which file cannot be read, and why; what: it is, with a blank behind."""
+    try:
+        yield
+    except OSError as error:
+        check_local(str(path))
+        raise InputError(f"{path}: {what}cannot be read: {error.strerror}") from error

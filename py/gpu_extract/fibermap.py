@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import Card, FiberMap, IntArray
+from gpu_extract.data import Card, FiberMap, Image, IntArray
 from gpu_extract.errors import InputError
 
 FIBRES_PER_SPECTROGRAPH = 500
@@ -22,6 +22,12 @@ def spectrograph_of(cards: Iterable[Card]) -> int | None:
         return int(match[1])
     number = values.get("SPECGRPH")
     return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def rows_for(image: Image, fibres: tuple[int, int], nfibre: int) -> FiberMap | None:
+    """The rows of the fibres lo .. hi - 1 in an image's fibermap, see `cut_fibermap`; None where it has none."""
+    return image.fibermap and cut_fibermap(image.fibermap, np.arange(*fibres), nfibre,
+                                           spectrograph=spectrograph_of(image.cards))
 
 
 def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrograph: int | None = None) -> FiberMap:

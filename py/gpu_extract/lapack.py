@@ -65,7 +65,7 @@ def _libraries() -> Any:
     return ThreadpoolController()
 
 
-class _OneThread:
+class _AtWork:
     """How many are at work in this process under `one_thread`, and what the first of them found."""
 
     def __init__(self) -> None:
@@ -76,22 +76,8 @@ class _OneThread:
         self.lock, self.count = threading.Lock(), 0
         self.found: Any = None
 
-    def enter(self) -> None:
-        """One more."""
-        with self.lock:
-            if self.count == 0:
-                self.found = _libraries().limit(limits=1, user_api="blas")
-            self.count += 1
 
-    def leave(self) -> None:
-        """One less; the last one puts back what the first one found."""
-        with self.lock:
-            self.count -= 1
-            if self.count == 0:
-                self.found.restore_original_limits()
-
-
-_at_work = _OneThread()
+_at_work = _AtWork()
 if hasattr(os, "register_at_fork"):      # whoever held the lock is not in a process that was split off
     os.register_at_fork(after_in_child=_at_work.begin)
 
@@ -99,11 +85,17 @@ if hasattr(os, "register_at_fork"):      # whoever held the lock is not in a pro
 @contextmanager
 def one_thread() -> Iterator[None]:
     """BLAS and LAPACK, numpy's as well, work in one thread each in this process while this is open anywhere in it."""
-    _at_work.enter()
+    with _at_work.lock:
+        if _at_work.count == 0:
+            _at_work.found = _libraries().limit(limits=1, user_api="blas")
+        _at_work.count += 1
     try:
         yield
-    finally:
-        _at_work.leave()
+    finally:                             # the last one puts back what the first one found
+        with _at_work.lock:
+            _at_work.count -= 1
+            if _at_work.count == 0:
+                _at_work.found.restore_original_limits()
 
 
 lapack, blas = _modules()

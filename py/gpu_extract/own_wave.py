@@ -19,8 +19,7 @@ STRAIGHT = 1e-9        # by how much a fibre's wavelength may differ from a mult
 def own_wavelengths(own: Legendre, fibres: np.ndarray, wave: Array) -> Array:
     """(nspec, nwave) Angstrom of these fibres at `wave`, the common coordinate."""
     argument = 2.0 * (wave - own.wmin) / (own.wmax - own.wmin) - 1.0
-    found: Array = np.polynomial.legendre.legval(argument, own.coeff[fibres].T)
-    return found
+    return np.polynomial.legendre.legval(argument, own.coeff[fibres].T)
 
 
 def in_own_wavelengths(frame: Frame, psf: PsfModel) -> Frame:

@@ -16,9 +16,9 @@ from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
 from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
-from gpu_extract.data import Draft, FiberMap, Frame, Image, PsfModel, Rows
+from gpu_extract.data import Draft, Frame, Image, PsfModel, Rows
 from gpu_extract.decorrelate.weak import HIDDEN
-from gpu_extract.fibermap import cut_fibermap, spectrograph_of
+from gpu_extract.fibermap import rows_for
 from gpu_extract.known import known, looked_up_once
 from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_factor, in_own_wavelengths
@@ -74,7 +74,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
             get_ready(image, psf, config, comm, recorder, backend)
         with recorder.span("plan"):
             job = _job(image, psf, config, threads, dtype)
-            fibermap = own_rows(image, psf, job)
+            fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
             recorder.warn(narrow)
         own = backend.rows(image, job, comm, recorder, **({} if start is None else {"start": start}))
@@ -130,14 +130,6 @@ def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype
     """What `prepare` settles, and what the image says."""
     job = replace(prepare(psf, config, threads, dtype, image), most_ivar=None if config.keep_odd else most_ivar(image))
     return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape[1]))
-
-
-def own_rows(image: Image, psf: PsfModel, job: Job) -> FiberMap | None:
-    """The fibermap's rows of the wanted fibres; None where the image has no table. Raises InputError."""
-    if image.fibermap is None:
-        return None
-    return cut_fibermap(image.fibermap, np.arange(*job.plan.asked), psf.nfibre,
-                        spectrograph=spectrograph_of(image.cards))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DTypeLike = np.float64,

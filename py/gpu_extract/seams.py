@@ -48,11 +48,12 @@ class Numbers:
 
     Who prepares a piece before it begins it takes its number as held. Where nothing is left, another rank may borrow
     what is held and not yet begun; whoever begins it first has it.
+    numbers: 0 .. count - 1, or a rank's own share of them, where no other can be asked
     told: called with (number, state) for what `tell` is told, on rank 0, by any of its threads
     """
 
-    def __init__(self, count: int, told: Told = lambda number, state: None):
-        self._left = iter(range(count))
+    def __init__(self, numbers: range, told: Told = lambda number, state: None):
+        self._left = iter(numbers)
         self._told = told
         self._lock = threading.Lock()
         self._stopped = False
@@ -164,7 +165,7 @@ class Comm:
         Needs get_comm(..., threads=True); where MPI does not let several threads use it, every rank that takes gets a
         fixed share, and hears of its own numbers only.
         """
-        return Numbers(count, told)
+        return Numbers(range(count), told)
 
     def asked(self, question: Callable[[], bool]) -> bool:
         """Whether the answer is yes on some node; it is asked on one rank of each."""

@@ -16,7 +16,8 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -127,7 +128,8 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
         _end_left_over(journal)
         _write_plan(journal, commands, repeats)
         there = {_key(line) for line in _standing(journal.lines) if not (retry and line["status"] in FAILED)}
-        todo = [(c, r) for c, r in _order(commands, repeats) if (c.name, r, c.digest()) not in there]
+        order = [(c, r) for r in range(repeats) for c in (commands if r % 2 == 0 else reversed(commands))]
+        todo = [(c, r) for c, r in order if (c.name, r, c.digest()) not in there]
         skipped = len(commands) * repeats - len(todo)
         if skipped and tell:
             tell(f"{skipped} of {len(commands) * repeats} sets are there already, {len(todo)} to go")
@@ -170,16 +172,9 @@ def _check(commands: Sequence[Command], repeats: int) -> None:
         raise InputError("the campaign has no command: give at least one")
     if repeats < 1:
         raise InputError(f"the number of repeats is {repeats}, must be 1 or more")
-    names = [c.name for c in commands]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise InputError(f"two commands are called {twice[0]}: names must differ")
-
-
-def _order(commands: Sequence[Command], repeats: int) -> Iterator[tuple[Command, int]]:
-    for repeat in range(repeats):
-        for command in commands if repeat % 2 == 0 else reversed(commands):
-            yield command, repeat
+    name, times = Counter(c.name for c in commands).most_common(1)[0]
+    if times > 1:
+        raise InputError(f"two commands are called {name}: names must differ")
 
 
 def _run_one(command: Command, repeat: int, journal: Journal, sampler: Sampler | None) -> Outcome:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, reading
 from gpu_perf.store import Commit, Result, Store
 
 _KEYS = ("commit", "date")
@@ -120,9 +120,7 @@ def _number(text: str, where: str) -> float:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")       # spreadsheets begin with a mark
-    except OSError as error:
-        check_local(str(path))
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        with reading(path):
+            return path.read_bytes().decode("utf-8-sig")       # spreadsheets begin with a mark
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text: give a CSV file or a list of commits") from error

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError, OutputError
+from gpu_extract.errors import InputError, OutputError, reading
 
 
 class Journal:
@@ -65,10 +65,8 @@ def read_lines(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> Iterato
 
     Raises InputError that names the first line that is not.
     """
-    try:
+    with reading(path):
         whole, _, _ = path.read_bytes().rpartition(b"\n")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
     for number, text in enumerate(whole.splitlines(), 1):
         try:
             line = json.loads(text)

@@ -20,6 +20,7 @@ DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 10: "peer"}
 NO_RANGE = "(no NVTX range)"
 _PUSH_POP, _START_END = 59, 60         # eventType of ranges
 _NANO = 1e-9
+_PROCESS = 24               # lowest bits of a globalTid or globalPid: the others are the process
 _NEEDED = {KERNELS: ("start", "end"), COPIES: ("start", "end", "bytes", "copyKind"),
            RUNTIME: ("start", "globalTid", "correlationId"), RANGES: ("start", "end", "globalTid"),
            STRINGS: ("id", "value"), SETS: ("start", "end")}
@@ -140,13 +141,8 @@ def _stages(calls: Sequence[Mapping[str, Any]], ranges: Sequence[Range],
             place += 1
         held = [r for r in held if r.end >= at]
         last[thread] = place, held
-        found[_process(thread), int(call["correlationId"])] = tuple(r.name for r in held)
+        found[thread >> _PROCESS, int(call["correlationId"])] = tuple(r.name for r in held)
     return found
-
-
-def _process(number: int) -> int:
-    """The process in a globalTid or globalPid: all but the lowest 24 bits."""
-    return number >> 24
 
 
 def _activity(row: Mapping[str, Any], kind: str, name: str, stages: Mapping[tuple[int, int], tuple[str, ...]],
@@ -154,7 +150,7 @@ def _activity(row: Mapping[str, Any], kind: str, name: str, stages: Mapping[tupl
     number = row.get("correlationId")
     stage: tuple[str, ...] | None = None
     if number is not None and row.get("globalPid") is not None:
-        stage = stages.get((_process(int(row["globalPid"])), int(number)))
+        stage = stages.get((int(row["globalPid"]) >> _PROCESS, int(number)))
     elif number is not None:
         processes = {p for p, _ in stages}
         stage = stages.get((next(iter(processes)), int(number))) if len(processes) == 1 else None

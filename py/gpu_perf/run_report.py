@@ -4,17 +4,8 @@ from dataclasses import dataclass, field, replace
 from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import stamp
 from gpu_extract.perf.record import Run
+from gpu_perf import run_tables
 from gpu_perf.metrics import EXTRACTION, metrics_of, stages, windows
-from gpu_perf.run_tables import (
-    call_table,
-    copy_table,
-    counter_table,
-    outside_stages,
-    pop_table,
-    rank_table,
-    rate_table,
-    stage_table,
-)
 from gpu_perf.tables import Table
 from gpu_perf.timeline import timeline
 from gpu_perf.verdict import Verdict, judge
@@ -71,10 +62,11 @@ def tables_of(run: Run, asked: Asked) -> list[Table]:
         columns.append((EXTRACTION, metrics_of(run, asked.reference, EXTRACTION)))
     found = stages(looked_at)
     run_time = max(w.seconds for w in looked_at)
-    outside = outside_stages(looked_at) if asked.focus is None else []
+    outside = run_tables.outside_stages(looked_at) if asked.focus is None else []
     rows = [*outside[:1], *found, *outside[1:]]
-    tables = [pop_table(columns), stage_table(rows, run_time), rank_table(looked_at), call_table(run), copy_table(run),
-              rate_table(found, work_of(run), asked.ceilings), counter_table(run)]
+    tables = [run_tables.pop_table(columns), run_tables.stage_table(rows, run_time),
+              run_tables.rank_table(looked_at), run_tables.call_table(run), run_tables.copy_table(run),
+              run_tables.rate_table(found, work_of(run), asked.ceilings), run_tables.counter_table(run)]
     return [t for t in tables if t.rows]
 
 

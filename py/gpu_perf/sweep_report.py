@@ -6,16 +6,8 @@ from typing import Any
 
 from gpu_extract.errors import InputError
 from gpu_extract.io.atomic import write_json, write_text
-from gpu_perf.sweep_results import (
-    METRICS,
-    Row,
-    Spread,
-    is_published_work,
-    published,
-    published_source,
-    read_rows,
-    spread,
-)
+from gpu_perf import sweep_results
+from gpu_perf.sweep_results import METRICS, Row, Spread, is_published_work, spread
 from gpu_perf.sweep_verdict import circumstances, doubts, judgement
 from gpu_perf.tables import NONE, Table, number
 from gpu_perf.webpage import Report, figure_html
@@ -30,7 +22,7 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     time: what efficiencies are of, a key of TIMES; markdown: also write the table there; reference: with the published
     figures. Raises InputError where the folder holds no sweep, OutputError where nothing can be written.
     """
-    rows = read_rows(folder, time)
+    rows = sweep_results.read_rows(folder, time)
     table = scaling_table(rows, time)
     failed = [line for row in rows for line in row.failed]
     about = circumstances(rows)
@@ -46,13 +38,14 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
         pictures.append(figure_html(picture, "Run time, efficiency and POP metrics against ranks", "scaling"))
         if reference:
             grey = "Grey" if any(map(is_published_work, rows)) else "Left out, since this sweep is of other work"
-            pictures.append(f'<p class="note">{grey}: {escape(published_source())}.</p>')
+            pictures.append(f'<p class="note">{grey}: {escape(sweep_results.published_source())}.</p>')
     report = Report("How the extraction scales", lines, [table, pop_table(rows)], about,
                     bad=bool(failed or doubtful) or "not fit" in end, pictures=pictures)
     write_text(folder / "report.html", report.html())
     write_json(folder / "scaling.json", plain(rows), 1)
     if markdown:
-        write_text(markdown, markdown_table(table))
+        lines = ["| " + " | ".join(line) + " |" for line in (table.header, ["---"] * len(table.header), *table.rows)]
+        write_text(markdown, "\n".join(lines) + f"\n\n{table.note}\n")
     return report.text()
 
 
@@ -104,14 +97,8 @@ def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Any]:
     if reference:
         found += [Curve(p.mode, p.label, {n: (s, s, s) for n, s in p.seconds.items()},
                         {n: (e, e, e) for n, e in p.efficiency.items()}, published=True)
-                  for p in published() if p.mode in modes]
+                  for p in sweep_results.published() if p.mode in modes]
     return found
-
-
-def markdown_table(table: Table) -> str:
-    """The table for a page in Markdown."""
-    lines = [table.header, tuple("---" for _ in table.header), *table.rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{table.note}\n"
 
 
 def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -22,9 +22,7 @@ def timeline(run: Run) -> str:
     parts = [f'<svg class="timeline" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="what each rank did when">']
     for number, rank in enumerate(ranks):
         parts.append(f'<text x="0" y="{number * lane + 12}">rank {rank.rank}</text>')
-        parts += _bars(rank, names, number * lane, rank.epoch - zero, total)
-        if rank.device:
-            parts += _device(rank, number * lane + ROW * deep, rank.epoch - zero, total)
+        parts += _bars(rank, names, (number * lane, number * lane + ROW * deep), rank.epoch - zero, total)
     parts += [f'<text x="{LEFT + (WIDTH - LEFT) * k / 5:.0f}" y="{height - 4}" text-anchor="'
               f'{("start", "end")[k == 5]}">{total * k / 5:.2f} s</text>'
               for k in range(6)]
@@ -33,7 +31,9 @@ def timeline(run: Run) -> str:
     return "".join(parts) + "</svg>" + legend
 
 
-def _bars(rank: Rank, names: list[str], top: int, begin: float, total: float) -> Iterator[str]:
+def _bars(rank: Rank, names: list[str], tops: tuple[int, int], begin: float, total: float) -> Iterator[str]:
+    """Those of a rank; tops: of its stages, and of what its device did."""
+    top, below = tops
     if rank.start_up:
         yield _bar(begin - rank.start_up, rank.start_up, total, (top, ROW), "#dddddd", "start up")
     for span in rank.spans:
@@ -41,13 +41,9 @@ def _bars(rank: Rank, names: list[str], top: int, begin: float, total: float) ->
             continue
         colour = WAIT if is_communication(span) else _colour(names, span.name)
         yield _bar(begin + span.start, span.seconds, total, (top + ROW * span.depth, ROW - 2), colour, span.name)
-
-
-def _device(rank: Rank, top: int, begin: float, total: float) -> Iterator[str]:
-    spans = rank.device["spans"] if rank.device else []
-    for name, start, seconds in spans:
+    for name, start, seconds in rank.device["spans"] if rank.device else ():
         if seconds >= FEWEST * total:
-            yield _bar(begin + start, seconds, total, (top, 6), "#000000", f"GPU: {name}")
+            yield _bar(begin + start, seconds, total, (below, 6), "#000000", f"GPU: {name}")
 
 
 def _bar(start: float, seconds: float, total: float, place: tuple[int, int], colour: str, name: str) -> str:

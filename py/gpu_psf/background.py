@@ -121,7 +121,7 @@ def _unit_tail(psf: PsfModel) -> PsfModel:
     """A PSF with a tail of amplitude 1."""
     if psf.tail is None:
         return psf
-    return replace(psf, tail=replace(psf.tail, amp=replace(psf.tail.amp, coeff=np.ones((psf.nfibre, 1)))))
+    return replace(psf, tail=replace(psf.tail, amp=psf.tail.amp.same(1.0)))
 
 
 def _throughput(task: Task, state: State) -> Array:

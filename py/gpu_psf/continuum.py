@@ -71,14 +71,8 @@ def _amounts(weight: Array, value: Array, profile: Array, parts: list[Array]) ->
     rows = [[(shaped * profile).sum(axis=1), shaped.sum(axis=1)], [shaped.sum(axis=1), weight.sum(axis=1)]]
     right = [(shaped * value).sum(axis=1), (weight * value).sum(axis=1)]
     matrix = np.block([[parts[i].T @ (rows[i][j][:, np.newaxis] * parts[j]) for j in (0, 1)] for i in (0, 1)])
-    amount = solved(matrix, np.concatenate([parts[i].T @ right[i] for i in (0, 1)]))
+    scale = np.sqrt(np.maximum(matrix.diagonal(), 1e-30))
+    unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))     # what is like others stays near 0
+    amount = np.linalg.solve(unit, np.concatenate([parts[i].T @ right[i] for i in (0, 1)]) / scale) / scale
     count = parts[0].shape[1]
     return parts[0] @ amount[:count], parts[1] @ amount[count:]
-
-
-def solved(matrix: Array, right: Array) -> Array:
-    """The solution of normal equations; what hardly differs from others stays near 0."""
-    scale = np.sqrt(np.maximum(matrix.diagonal(), 1e-30))
-    unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))
-    amount: Array = np.linalg.solve(unit, right / scale) / scale
-    return amount

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_extract.data import Array, IntArray, PsfModel
-from gpu_extract.errors import ConfigError, one_of
+from gpu_extract.errors import not_allowed, refuse
 from gpu_extract.io.psf_tables import POSITIONS
 
 SPOTS = "gauss-hermite", "tables"
@@ -51,14 +51,11 @@ class FitConfig:
             ("saturation", self.saturation, 1, 1e12), ("specmin", self.specmin, 0, 10**6),
             ("nspec", self.nspec, 1, 10**6),
             ("positions", self.positions, *POSITIONS)) if value is not None and not low <= value <= high]
-        for name, value, allowed in (("spots", self.spots, SPOTS), ("continuum", self.continuum, CONTINUUM)):
-            if value not in allowed:
-                problems.append(one_of(name, value, allowed))
+        problems += not_allowed(self, {"spots": SPOTS, "continuum": CONTINUUM})
         if self.tail:
             problems += [f"{name} of the tail is {value:g}, must be {low:g} to {high:g}" for name, value, (low, high) in
                          zip(_TAIL_NAMES, self.tail, _TAIL_LIMITS, strict=True) if not low <= value <= high]
-        if problems:
-            raise ConfigError("; ".join(problems))
+        refuse(problems)
 
 
 @dataclass(frozen=True)

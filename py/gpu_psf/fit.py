@@ -222,8 +222,7 @@ def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:
         of_line = median_of(table / of_fibre, axis=1)
         of_fibre = median_of(table / np.where(of_line > 0, of_line, np.nan)[:, np.newaxis], axis=0)
         of_fibre = np.where(of_fibre > 0, of_fibre, 1.0)
-    expected: Array = of_line[kind] * of_fibre[spots.fibre]
-    return expected
+    return of_line[kind] * of_fibre[spots.fibre]
 
 
 def _fibres(task: Task, state: State) -> tuple[IntArray, IntArray]:

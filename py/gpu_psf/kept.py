@@ -40,8 +40,7 @@ class Kept:
         with (suppress(OSError, ValueError, KeyError, BadZipFile, EOFError),
               open(self._path(number, more), "rb") as handle, np.load(handle, allow_pickle=False) as file):
             arrays = [file[f"a{n}"] for n in range(len(file.files) - 1)]
-            found: dict[str, Any] = unpack(file["text"].tobytes().decode("utf-8"), arrays)
-            return found
+            return unpack(file["text"].tobytes().decode("utf-8"), arrays)
         return None
 
     def write(self, number: int, more: object, value: dict[str, Any]) -> None:

@@ -1,10 +1,11 @@
 """Lists of lamp lines: the one that comes with the package, and a user's own."""
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, reading
 from gpu_extract.io.lines import arc_lines
 from gpu_psf.data import Lines
 
@@ -21,11 +22,10 @@ def read_lines(path: str | os.PathLike[str]) -> Lines:
     Raises InputError.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        check_local(str(path))
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InputError(f"{path}: the list of lines cannot be read: {why}") from error
+        with reading(path, "the list of lines "):
+            text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: the list of lines cannot be read: it is no text") from error
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].replace(",", " ").split()
@@ -40,19 +40,13 @@ def read_lines(path: str | os.PathLike[str]) -> Lines:
 
 
 def _row(words: list[str], where: str) -> tuple[float, float]:
-    try:
-        wave, strength = float(words[0]), _strength(words[1:])
-    except ValueError:
-        wave = strength = float("nan")
+    """A wavelength, and the strength where the second word is a number, else 1: other words are names."""
+    wave, strength = float("nan"), 1.0
+    with suppress(ValueError):
+        wave = float(words[0])
+    with suppress(ValueError, IndexError):
+        strength = float(words[1])
     if not (0 < wave < 1e6 and 0 <= strength < np.inf):
         raise InputError(f"{where}: is {' '.join(words[:4])!r}, needed are a wavelength in Angstrom and, if known, a "
                          "strength")
     return wave, strength
-
-
-def _strength(words: list[str]) -> float:
-    """The second word where it is a number; 1 where there is none (other words are names)."""
-    try:
-        return float(words[0]) if words else 1.0
-    except ValueError:
-        return 1.0

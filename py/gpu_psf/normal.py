@@ -2,9 +2,10 @@
 
 A Gauss-Hermite term is a product of a profile along x and one along y, so that its products are made of those of
 profiles: sum over x first, then over y. The fluxes are linear and are eliminated (variable projection): with C the
-products of spots with spots, X those of spots with derivatives, H those of derivatives, a step solves
+products of spots with spots, X those of spots with derivatives, H those of derivatives, and fluxes that fit best, so
+that the gradient by them is 0, a step solves
 
-    (H - X^T C^-1 X) step = g - X^T C^-1 g_flux
+    (H - X^T C^-1 X) step = g
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,11 +123,11 @@ def _on_terms(images: Array, px: Array, py: Array) -> Array:
     return sums.reshape(*sums.shape[:2], -1)
 
 
-def gradient(scene: Scene) -> tuple[Array, Array]:
-    """What the chi squared gains by a step and by light, halved: (size,), (nspot,)."""
+def gradient(scene: Scene) -> Array:
+    """What the chi squared gains by a step, halved: (size,)."""
     pull = scene.weight * scene.residual
-    moves, light = _with_spots(scene, pull)
-    return moves if scene.columns is None else np.concatenate([moves, scene.columns @ pull]), light
+    moves, _ = _with_spots(scene, pull)
+    return moves if scene.columns is None else np.concatenate([moves, scene.columns @ pull])
 
 
 def _with_spots(scene: Scene, pixels: Array) -> tuple[Array, Array]:
@@ -151,8 +152,7 @@ def _overlap(scene: Scene, pairs: Pairs) -> Array:
     of_b = stamps.image[pairs.second, 0]
     if pairs.first is not pairs.second:
         of_b = moved(of_b, _apart(stamps, pairs.first, pairs.second))
-    sums: Array = (of_a * of_b).sum(axis=(1, 2))
-    return sums
+    return (of_a * of_b).sum(axis=(1, 2))
 
 
 def grams(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray]) -> list[Array]:
@@ -272,28 +272,22 @@ def _sums(scene: Scene, kind: Pairs) -> tuple[_Products, Array]:
     return _Products(ii, ig, gi, np.empty(0)), whole.transpose(0, 2, 1, 3).reshape(nterm * count, nterm * count)
 
 
-def reduced(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray],
-            blocks: Sequence[Array]) -> tuple[Array, Array]:
-    """Matrix and right-hand side of a step, the fluxes eliminated; blocks: C of each group (see grams)."""
+def reduced(scene: Scene, pairs: Sequence[Pairs], groups: Sequence[IntArray], blocks: Sequence[Array]) -> Array:
+    """The matrix of a step, the fluxes eliminated; blocks: C of each group (see grams)."""
     matrix, lights = normal_equations(scene, pairs)
-    pull, of_light = gradient(scene)
-    whitened, of_white = np.empty_like(lights), np.empty(len(lights))
-    row = 0
+    whitened, row = np.empty_like(lights), 0
     for group, gram in zip(groups, blocks, strict=True):
-        factor = cholesky(gram, lower=True)
         part = slice(row, row + len(group))
-        whitened[part] = solve_triangular(factor, lights[group], lower=True)
-        of_white[part] = solve_triangular(factor, of_light[group], lower=True)
+        whitened[part] = solve_triangular(cholesky(gram, lower=True), lights[group], lower=True)
         row += len(group)
     matrix -= _square(whitened)
-    return matrix, pull - whitened.T @ of_white
+    return matrix
 
 
 def _square(rows: Array) -> Array:
     """rows^T rows."""
     upper = dsyrk(1.0, rows.T)
-    whole: Array = np.triu(upper) + np.triu(upper, 1).T
-    return whole
+    return np.triu(upper) + np.triu(upper, 1).T
 
 
 def fluxes(scene: Scene, groups: Sequence[IntArray], blocks: Sequence[Array], light: Array) -> tuple[Array, Array]:

@@ -42,8 +42,7 @@ def shape_basis(frame: Frame, fibre: IntArray, wave: Array) -> Array:
     along = legendre(wave, frame.range, frame.wave)
     across = legvander(place_across(frame, fibre), frame.across)
     orders = np.array(frame.orders)
-    basis: Array = across[:, orders[:, 0]] * along[:, orders[:, 1]]
-    return basis
+    return across[:, orders[:, 0]] * along[:, orders[:, 1]]
 
 
 def parameters_of(frame: Frame) -> Parameters:
@@ -101,8 +100,7 @@ def median_of(table: Array, axis: int) -> Array:
     """Medians of what is no NaN, 0 where nothing is."""
     some = np.isfinite(table).any(axis=axis)
     filled = np.where(np.expand_dims(some, axis), table, 0.0)
-    found: Array = np.nanmedian(filled, axis=axis)
-    return found
+    return np.nanmedian(filled, axis=axis)
 
 
 def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple[IntArray, IntArray]:

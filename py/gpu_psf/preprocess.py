@@ -157,8 +157,7 @@ def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
     if not 0 <= lo < hi <= raw.shape[1]:
         raise InputError(f"overscan {lo}:{hi} does not lie within the {raw.shape[1]} columns of the image")
     rows = np.median(raw[:, lo:hi].astype(np.float64), axis=1)
-    smooth: Array = uniform_filter1d(rows, min(51, len(rows)))[:, None]
-    return smooth
+    return uniform_filter1d(rows, min(51, len(rows)))[:, None]
 
 
 def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, dispersion: str = "y", mirror: bool = False,

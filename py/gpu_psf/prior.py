@@ -52,8 +52,7 @@ def precision(frame: Frame, alone: Sequence[float] = ALONE, *, shapes: bool, col
 
 def parabolas(frame: Frame) -> Array:
     """What all traces may do together: orthonormal parabolas across the fibres, (nfibre, 3 or less)."""
-    found: Array = np.linalg.qr(np.vander(place_across(frame, np.arange(frame.nfibre)), min(3, frame.nfibre)))[0]
-    return found
+    return np.linalg.qr(np.vander(place_across(frame, np.arange(frame.nfibre)), min(3, frame.nfibre)))[0]
 
 
 def measured_alone(frame: Frame, now: Parameters, start: Parameters, good: np.ndarray) -> tuple[float, ...]:

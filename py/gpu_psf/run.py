@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.recfunctions import unstructured_to_structured
 
 from gpu_extract.data import Array, Core, Image, Legendre, PsfModel
 from gpu_extract.errors import InputError
@@ -165,7 +166,8 @@ def _words(part: Mapping[str, Any]) -> str:
 def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequence[Mapping[str, Any]],
                config: FitConfig) -> FittedPsf:
     """One PSF of all fibres: what was fitted, and the start, moved like its neighbours, in all other places."""
-    base = [parameters_in(start, lo, hi, config) for lo, hi in instrument_bundles(start, BUNDLESIZE)]
+    frames = [make_frame(start, fibres, config) for fibres in instrument_bundles(start, BUNDLESIZE)]
+    base = [_series_of(psf_of(frame, parameters_of(frame))) for frame in frames]
     whole = {name: np.concatenate([part[name] for part in base], axis=2 if name == "gh" else 0) for name in _SERIES}
     before = {name: whole[name].copy() for name in ("x", "y")}
     continuum = np.zeros((start.nfibre, config.degree_wave + 1))
@@ -183,7 +185,8 @@ def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequen
     ends = (core.gh.wmin, core.gh.wmax)
     traces = [Legendre(whole[name], start.x.wmin, start.x.wmax) for name in ("x", "y")]
     shapes = [Legendre(whole[name], *ends) for name in ("sigma_x", "sigma_y", "gh")]
-    bundles, spots = _bundle_rows(start, ranges, found), _spot_rows(found)
+    bundles = _bundle_rows(start, ranges, found)
+    spots = unstructured_to_structured(np.concatenate([p["spots"] for p in found if not p["reason"]]), SPOTS)
     tail = with_tail(start, config).tail
     if tail is not None and config.tail is not None:
         tail = replace(tail, amp=Legendre(whole["amp"], *ends))
@@ -192,12 +195,6 @@ def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequen
     if config.spots == "tables":
         psf = with_tables(psf, ranges, [part.get("stamps") for part in found], config)
     return FittedPsf(psf, fibres, bundles, spots, Legendre(continuum, *ends))
-
-
-def parameters_in(start: PsfModel, lo: int, hi: int, config: FitConfig) -> dict[str, Array]:
-    """The series of a bundle of the starting PSF, in the degrees of the fit."""
-    frame = make_frame(start, (lo, hi), config)
-    return _series_of(psf_of(frame, parameters_of(frame)))
 
 
 def _move_others(whole: dict[str, Array], before: Mapping[str, Array], fitted: np.ndarray,
@@ -228,14 +225,6 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
             row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
             row["PSFERR"], row["CHI2GH"] = _error([part]), part["plain"] / (part["npix"] - part["npar"])
             row["ODD"], row["APART"] = part["odd"], part["apart"]
-    return rows
-
-
-def _spot_rows(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    values = np.concatenate([part["spots"] for part in found if not part["reason"]])
-    rows = np.zeros(len(values), SPOTS)
-    for name, column in zip(SPOTS.names or (), values.T, strict=True):
-        rows[name] = column
     return rows
 
 

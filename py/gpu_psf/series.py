@@ -43,14 +43,12 @@ def _basis(series: Legendre, at: Array) -> Array:
 
 def series_at(series: Legendre, fibres: slice | int, at: Array) -> Array:
     """Values of a series, (..., nfibre, n); of one fibre (..., n)."""
-    values: Array = series.coeff[..., fibres, :] @ _basis(series, at).T
-    return values
+    return series.coeff[..., fibres, :] @ _basis(series, at).T
 
 
 def one_by_one(series: Legendre, fibre: IntArray, at: Array) -> Array:
     """Values of a series at fibres (n,) and places of theirs (n,): (n,)."""
-    values: Array = (_basis(series, at) * series.coeff[fibre]).sum(axis=1)
-    return values
+    return (_basis(series, at) * series.coeff[fibre]).sum(axis=1)
 
 
 def at_rows(series: Legendre, y: Array) -> Array:

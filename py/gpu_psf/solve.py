@@ -50,8 +50,7 @@ class Task:
         """Light that is not on the stamps of spots, (npixel,)."""
         if self.columns is None:
             return self.background
-        light: Array = self.background + now.ground[:len(self.columns)] @ self.columns
-        return light
+        return self.background + now.ground[:len(self.columns)] @ self.columns
 
 
 @dataclass(frozen=True)
@@ -127,8 +126,7 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
     if task.near is not None:
         reached |= task.near.reshape(model.shape)
     good = reached & (apart * apart < CLIP**2 * (variance + wrong * wrong)) & ~task.left_out.reshape(model.shape)
-    weight: Array = np.where(good, 1 / variance, 0.0).ravel()
-    return weight
+    return np.where(good, 1 / variance, 0.0).ravel()
 
 
 def _highest(model: Array) -> Array:
@@ -168,7 +166,7 @@ class Curvature:
 def curvature_of(task: Task, state: State, *, shapes: bool) -> Curvature:
     """The curvature of chi squared at a state."""
     known = precision(task.frame, task.alone, shapes=shapes, columns=0 if task.columns is None else len(task.columns))
-    matrix, _ = reduced(scene_of(task, state, shapes=shapes), state.pairs, state.groups, state.blocks)
+    matrix = reduced(scene_of(task, state, shapes=shapes), state.pairs, state.groups, state.blocks)
     return Curvature(matrix + known, known, shapes)
 
 
@@ -180,7 +178,7 @@ def step_from(task: Task, state: State, curved: Curvature) -> tuple[State, float
     the steps converge to.
     """
     scene, known = scene_of(task, state, shapes=curved.shapes), curved.known
-    pull = gradient(scene)[0] - known @ away(state.now, task.start, scene.size)
+    pull = gradient(scene) - known @ away(state.now, task.start, scene.size)
     before = state.chi2 + _known(task, state.now, known)
     own = np.diag(curved.matrix)
     if not (own > 0).all():            # light over which spots are nothing: the checks of lines and light say so

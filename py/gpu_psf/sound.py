@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.data import Array
-from gpu_psf.data import Lines, Parameters, Pixels
+from gpu_psf.data import Lines, Pixels
 from gpu_psf.prepare import parameters_of
 from gpu_psf.register import explained
 from gpu_psf.solve import State, Task, look_at_others
@@ -135,7 +135,7 @@ def check_beside(task: Task, state: State, whole: Pixels) -> None:
     own = project(whole, make_stamps(frame, task.spots, now, whole), state.flux).ravel()
     for edge, inner in ((0, 1), (frame.nfibre - 1, frame.nfibre - 2)):
         step = now.x[edge] - now.x[inner]
-        if not _dark(task, now, edge, float(step[0])):
+        if not _dark(task, edge, float(step[0])):
             continue
         mine = np.flatnonzero(task.spots.fibre == edge)
         firm = np.isin(task.spots.line, task.spots.line[task.firm])[mine]
@@ -157,7 +157,7 @@ def check_beside(task: Task, state: State, whole: Pixels) -> None:
                               "fibre; give one nearer by")
 
 
-def _dark(task: Task, now: Parameters, edge: int, step: float) -> bool:
+def _dark(task: Task, edge: int, step: float) -> bool:
     """Whether the starting PSF has no fibre where the next one beside the bundle would be."""
     start, first = task.frame.start, task.frame.first
     there = start.x.coeff[first + edge, 0] + step

@@ -2,15 +2,16 @@
 
 The description is validated as a whole: one message lists every problem.
 """
-import configparser
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from gpu_extract.errors import InputError, check_local, did_you_mean
+from gpu_extract.errors import InputError, did_you_mean, not_allowed
+from gpu_extract.io.presets import read_ini
 from gpu_psf.preprocess import DISPERSIONS
 from gpu_psf.start.count import Slit
 from gpu_psf.start.identify import Range
@@ -52,9 +53,7 @@ class Spectrograph:
             raise InputError(f"{self.name}: {'; '.join(problems)}")
 
     def _problems(self) -> Iterator[str]:
-        for name, allowed in (("axis", DISPERSIONS), ("order", ORDERS)):
-            if getattr(self, name) not in allowed:
-                yield f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}"
+        yield from not_allowed(self, {"axis": DISPERSIONS, "order": ORDERS})
         for name in ("gain", "read_noise", "saturation", "middle", "dispersion", "fibres"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -157,19 +156,10 @@ def read_spectrograph(name: str | os.PathLike[str]) -> Spectrograph:
     """
     file, ending, chosen = str(name).rpartition(".ini")
     own = bool(ending) and (not chosen or chosen[0] == ":")
-    parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes="#")
-    path = file + ending if own else "etc/spectrographs.ini"
-    try:
-        if own:
-            with open(path, encoding="utf-8") as lines:
-                parser.read_file(lines)
-        else:
-            parser.read_string(resources.files("gpu_extract").joinpath("etc", "spectrographs.ini").read_text("utf-8"))
-    except OSError as error:
-        check_local(path)
-        raise InputError(f"{path}: the description cannot be read: {error.strerror}") from error
-    except (configparser.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is no description of a spectrograph: {' '.join(str(error).split())}") from error
+    path = file + ending
+    shipped = resources.files("gpu_extract").joinpath("etc", "spectrographs.ini")
+    with nullcontext(path) if own else resources.as_file(shipped) as there:
+        parser = read_ini(there, "is no description of a spectrograph", "#")
     section = chosen.removeprefix(":") if own else str(name)
     if own and not section and len(parser.sections()) == 1:
         section = parser.sections()[0]

@@ -6,7 +6,8 @@ import numpy as np
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Frame, Parameters, Pixels, Spots
 from gpu_psf.profile import by_centre, by_sigma, profiles
-from gpu_psf.tail import kept_amplitude, tail_images
+from gpu_psf.series import one_by_one
+from gpu_psf.tail import tail_images
 
 IMAGES = 5           # of a spot: itself, its derivatives by x, y, sigma x, sigma y
 
@@ -55,8 +56,9 @@ def make_stamps(frame: Frame, spots: Spots, now: Parameters, pixels: Pixels) -> 
     image[:, 3] = along_y @ (gh @ by_sigma(px, sx, count))
     image[:, 4] = by_sigma(py, sy, count).transpose(0, 2, 1) @ along_x
     tails = tail_images(frame, spots, (x, y), (x0, y0))
-    if tails is not None:
-        amplitude = spots.shape @ now.ground[:frame.nshape] if frame.tail else kept_amplitude(frame, spots)
+    if tails is not None and frame.start.tail is not None:
+        amplitude = spots.shape @ now.ground[:frame.nshape] if frame.tail else one_by_one(
+            frame.start.tail.amp, frame.first + spots.fibre, spots.wave)
         image[:, :3] += amplitude[:, np.newaxis, np.newaxis, np.newaxis] * tails
     opened = (image[:, 0] > 0).astype(np.float64)
     image *= opened[:, np.newaxis]
@@ -70,8 +72,7 @@ def _place(pixels: Pixels, corner: tuple[IntArray, IntArray], stamp: tuple[int, 
     row = np.clip(corner[1] - pixels.y0, 0, len(pixels.stored) - stamp[0])[:, np.newaxis] + np.arange(stamp[0])
     first = (spots.exposure[:, np.newaxis] * ny + pixels.stored[row]) * nx
     first = first + np.clip(corner[0] - pixels.x0, 0, nx - stamp[1])[:, np.newaxis]
-    place: IntArray = (first[:, :, np.newaxis] + np.arange(stamp[1])).reshape(len(row), -1)
-    return place
+    return (first[:, :, np.newaxis] + np.arange(stamp[1])).reshape(len(row), -1)
 
 
 def project(pixels: Pixels, stamps: Stamps, flux: Array) -> Array:

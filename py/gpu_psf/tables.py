@@ -42,8 +42,7 @@ class Splines:
     def light(self, terms: Array) -> Array:
         """(nspot, ny, nx) of coefficients (norder, knots y, knots x)."""
         knots = np.tensordot(self.orders, terms, axes=1)
-        made: Array = self.y @ knots @ self.x.swapaxes(1, 2)
-        return made
+        return self.y @ knots @ self.x.swapaxes(1, 2)
 
     def gathered(self, light: Array) -> Array:
         """The transpose: (norder, knots y, knots x) of (nspot, ny, nx)."""
@@ -98,8 +97,7 @@ def _b_spline(at: Array) -> Array:
     """The quintic B-spline around 0, knots 1 apart."""
     far = np.abs(at)
     three, two, one = (np.maximum(end - far, 0) ** 5 for end in (3, 2, 1))
-    value: Array = (three - 6 * two + 15 * one) / 120
-    return value
+    return (three - 6 * two + 15 * one) / 120
 
 
 def _prior(fit: Fit, positions: int) -> Array:
@@ -112,8 +110,7 @@ def _prior(fit: Fit, positions: int) -> Array:
     fine = stamps[::-1, ::-1].transpose(2, 0, 3, 1).reshape(ny * py, nx * px)
     size = SHARE * maximum_filter(fine, 2 * positions + 1) + FLOOR * fine.max()
     first = np.array([order == (0, 0) for order in fit.frame.orders])
-    known: Array = 1 / (np.where(first, 1.0, CHANGE)[:, np.newaxis, np.newaxis] * size) ** 2
-    return known
+    return 1 / (np.where(first, 1.0, CHANGE)[:, np.newaxis, np.newaxis] * size) ** 2
 
 
 def _step(task: Task, state: State, splines: Splines, known: Array, terms: Array) -> Array:
@@ -145,8 +142,7 @@ def _step(task: Task, state: State, splines: Splines, known: Array, terms: Array
     pull = back(weight * state.residual)
     pull[count:] -= (known * terms).ravel()
     change, _ = cg(matrix, pull, rtol=ENOUGH, maxiter=MOST_STEPS, M=around)
-    step: Array = change[count:].reshape(known.shape)
-    return step
+    return change[count:].reshape(known.shape)
 
 
 def stamps_in(table: FittedTable, config: FitConfig) -> Array:
@@ -161,8 +157,7 @@ def stamps_in(table: FittedTable, config: FitConfig) -> Array:
     knots = np.tensordot(shape_basis(frame, fibre, wave), table.terms, axes=1)
     more = np.einsum("pyj,sji,qxi->spqyx", y, knots, x, optimize=True).reshape(stamps.shape)
     light = fit.state.stamps.image[:, 0].sum(axis=(1, 2)).mean()        # of spots of the fit; those here have 1
-    made: Array = np.maximum(stamps + more / light, 0.0)
-    return made
+    return np.maximum(stamps + more / light, 0.0)
 
 
 def check_tables(start: PsfModel, config: FitConfig) -> None:

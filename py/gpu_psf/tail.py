@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.data import Array, IntArray, Legendre, PsfModel, Tail
+from gpu_extract.data import Array, IntArray, PsfModel, Tail
 from gpu_extract.passes.crosstalk import add_tails
 from gpu_psf.data import TAIL, FitConfig, Frame, Pixels, Spots
 from gpu_psf.series import one_by_one
@@ -19,21 +19,10 @@ def with_tail(start: PsfModel, config: FitConfig) -> PsfModel:
     """A starting PSF with the tail whose amplitude is to be fitted: amplitude 0 where it has none."""
     if config.tail is None:
         return start
-    like = start.cores[0].gh
-
-    def same(value: float) -> Legendre:
-        return Legendre(np.full((start.nfibre, 1), value), like.wmin, like.wmax)
-
+    same = start.cores[0].gh.same
     known = start.tail or Tail(*map(same, (0.0, *TAIL)))
     shape = {name: same(value) for name, value in zip(_SHAPE, config.tail, strict=False)}
     return replace(start, tail=replace(known, **shape))
-
-
-def kept_amplitude(frame: Frame, spots: Spots) -> Array:
-    """The amplitude of the starting PSF's tail at spots, (n,)."""
-    if frame.start.tail is None:
-        return np.zeros(len(spots))
-    return one_by_one(frame.start.tail.amp, frame.first + spots.fibre, spots.wave)
 
 
 def tail_images(frame: Frame, spots: Spots, centre: tuple[Array, Array], corner: tuple[IntArray, IntArray]

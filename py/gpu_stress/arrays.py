@@ -33,17 +33,15 @@ class Fft(Work):
         self._largest = max(float(abs(first).max()), 1e-30)
         self._input = module.xp.empty(spec.shape, spec.dtype)
         module.upload(self._sources[0], self._input)
-        compute = self._compute_half if spec.dtype == "float16" else self._compute
-        compute()
+        self._half = spec.dtype == "float16"
+        self._compute()
         checker = np if spec.copy else module.xp
         self._work = checker.empty(min(size, CHUNK) if checker is np else size, self._result.dtype)
-        self._arrange(compute, self._result.dtype, self._sources)
+        self._arrange(self._compute, self._result.dtype, self._sources)
 
     def _compute(self) -> None:
-        self._result = self._fft.ifftn(self._fft.fftn(self._input))
-
-    def _compute_half(self) -> None:
-        self._result = self._fft.ifftn(self._fft.fftn(self._input.astype(np.complex64)))
+        source = self._input.astype(np.complex64) if self._half else self._input
+        self._result = self._fft.ifftn(self._fft.fftn(source))
 
     def measure(self) -> Any:
         """Largest deviation of the round trip, in units of the largest input."""

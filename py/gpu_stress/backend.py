@@ -129,8 +129,7 @@ class CupyModule(Module):
         if not pinned:
             return np.empty(tuple(shape), dtype)
         import cupyx
-        array: np.ndarray = cupyx.empty_pinned(tuple(shape), dtype)
-        return array
+        return cupyx.empty_pinned(tuple(shape), dtype)
 
     def upload(self, source: np.ndarray, target: Any) -> None:
         target.set(source, stream=self._stream)
@@ -148,8 +147,7 @@ class CupyModule(Module):
         if not scalars:
             return np.zeros(0)
         stacked = self.xp.stack([self.xp.asarray(s, dtype=np.float64).reshape(()) for s in scalars])
-        values: np.ndarray = stacked.get()
-        return values
+        return stacked.get()
 
     def describe(self) -> dict[str, Any]:
         runtime = self.xp.cuda.runtime

@@ -8,6 +8,7 @@ import numpy as np
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import InternalError
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.run import extract
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 from gpu_stress.backend import Module
@@ -90,10 +91,7 @@ def pull_excess(frame: Frame, scene: Scene) -> float:
     n, nwave = frame.ndiag, len(frame.wave)
     inner = slice(n, nwave - n)
     truth = scene.truth[:, scene.before:scene.before + nwave]
-    expected = np.zeros(frame.flux[:, inner].shape)
-    for k in range(2 * n + 1):                  # R[j - n + k, j] is stored at [k, j]
-        columns = slice(2 * n - k, nwave - k)
-        expected += frame.resolution[:, k, columns] * truth[:, columns]
+    expected = times_resolution(frame.resolution, truth)[:, inner]
     ivar = frame.ivar[:, inner]
     used = ivar > 0
     pulls = (frame.flux[:, inner] - expected)[used] * np.sqrt(ivar[used])

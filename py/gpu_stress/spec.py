@@ -3,7 +3,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_extract.errors import ConfigError, InputError, one_of
+from gpu_extract.errors import InputError, Ranges, not_allowed, out_of_range, refuse
 from gpu_extract.perf.recorder import usable_cores
 
 MODULES = ("numpy", "cupy")
@@ -24,6 +24,8 @@ COPIES_BY_DEFAULT = ("fft", "copy")
 SHAPES = {"eigh": (100, 74, 74), "cholesky": (100, 74, 74), "extract": (25, 200)}
 PROCS_PER_CORE = 16         # processes at once, at the very most
 EXTRACT_CORES = ("banded", "dense")
+_RANGES: Ranges = {name: (least, math.inf, f"be {least} or more") for name, least in (
+    ("count", 1), ("warmup", 0), ("check_every", 1), ("device", 0), ("sharing", 1), ("seed", 0))}
 
 
 class Unsupported(InputError):
@@ -72,28 +74,19 @@ class Spec:
     fault: int | None = None
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
-        if problems:
-            raise ConfigError("; ".join(problems))
+        refuse(self._problems())
 
     def _problems(self) -> Iterator[str]:
-        for name, allowed in (("test", TESTS), ("module", MODULES), ("dtype", DTYPES),
-                              ("core", EXTRACT_CORES)):
-            if getattr(self, name) not in allowed:
-                yield one_of(name, getattr(self, name), allowed)
+        yield from not_allowed(self, {"test": TESTS, "module": MODULES, "dtype": DTYPES, "core": EXTRACT_CORES})
         if not self.shape or min(self.shape) < 1:
             yield f"shape is {show(self.shape)}, must be whole numbers of 1 or more, e.g. 1000,1000"
         elif math.prod(self.shape) >= 2**48:
             yield f"shape is {show(self.shape)}: no machine holds that many elements, choose a smaller one"
         if (self.count is None) == (self.seconds is None):
             yield "give either a count of cycles or seconds"
-        if self.count is not None and self.count < 1:
-            yield f"count is {self.count}, must be 1 or more"
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             yield f"seconds is {self.seconds:g}, must be more than 0"
-        for name, least in (("warmup", 0), ("check_every", 1), ("device", 0), ("sharing", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                yield f"{name} is {getattr(self, name)}, must be {least} or more"
+        yield from out_of_range(self, _RANGES)
 
     def supported(self) -> None:
         """Raises Unsupported where the test has no meaning for this dtype or shape."""

@@ -62,9 +62,12 @@ class Work:
         raise NotImplementedError
 
     def spoil(self) -> None:
-        """Change one element of the last result, to show that `measure` sees it."""
+        """Add its largest magnitude to the middle of the last result (1 where all is 0): `measure` has to see it."""
         self.module.synchronise()
-        spoil_one(self._latest())
+        array = self._latest()
+        middle = np.unravel_index(math.prod(array.shape) // 2, array.shape)
+        largest = abs(array).max()
+        array[middle] = array[middle] + largest + (largest == 0)
 
     def _on_host(self, content: np.ndarray) -> np.ndarray:
         """Content in host memory of the kind that is asked for."""
@@ -119,10 +122,3 @@ def uniform(spec: Spec, shape: tuple[int, ...], salt: int) -> np.ndarray:
 def signs(spec: Spec, n: int) -> np.ndarray:
     """n times +1 or -1, float64."""
     return np.random.default_rng([spec.seed, 99]).choice([-1.0, 1.0], n)
-
-
-def spoil_one(array: Any) -> None:
-    """Add the largest magnitude in an array to the element in its middle (if all are 0, 1 is added)."""
-    middle = np.unravel_index(math.prod(array.shape) // 2, array.shape)
-    largest = abs(array).max()
-    array[middle] = array[middle] + largest + (largest == 0)

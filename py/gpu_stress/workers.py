@@ -8,12 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpu_extract.cli.common import THREAD_VARIABLES
-from gpu_extract.errors import InternalError
+from gpu_extract.errors import ExitCode, InternalError
 from gpu_perf.processes import READY, Ended, run_together
 from gpu_stress.cycles import Result, recorded
 from gpu_stress.spec import Spec, show
-
-STOPPED = 75
 
 
 def worker_argv(spec: Spec, devices: Sequence[int], threads: int | None = None,
@@ -52,7 +50,7 @@ def work_as_one(spec: Spec) -> Result:
 def _wait_at_gate() -> None:
     print(READY, flush=True)
     if not sys.stdin.readline():
-        raise SystemExit(STOPPED)     # whoever started us has gone
+        raise SystemExit(ExitCode.START_AGAIN)     # whoever started us has gone
 
 
 def run_workers(argv: Sequence[str], procs: int, timeout: float | None = None) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ def test_help_is_quick_and_teaches() -> None:
 
 def test_every_number_is_given_once() -> None:
     told: list[tuple[int, int]] = []
-    numbers = Numbers(500, lambda number, state: told.append((number, state)))
+    numbers = Numbers(range(500), lambda number, state: told.append((number, state)))
 
     def work() -> None:
         for number in iter(numbers.take, None):
@@ -58,14 +58,14 @@ def test_every_number_is_given_once() -> None:
     for thread in threads:
         thread.join()
     assert sorted(told) == [(number, 7) for number in range(500)]
-    more = Numbers(5)
+    more = Numbers(range(5))
     assert more.take() == 0
     more.stop()
     assert more.take() is None
 
 
 def test_what_is_held_and_not_begun_can_be_borrowed_once() -> None:
-    numbers = Numbers(4)
+    numbers = Numbers(range(4))
     assert [numbers.hold(rank) for rank in (1, 2, 1, 2)] == [0, 1, 2, 3]       # each one in work and one ahead
     assert numbers.begin(0) and numbers.begin(1)
     assert numbers.hold(3) is None

@@ -31,7 +31,7 @@ class Looks:
 def test_a_reader_that_is_closed_takes_no_more() -> None:
     """As where another rank of the group was asked to stop: this one has not heard of it, and numbers are left."""
     work = Looks()
-    reader = Reader(Tools(work, NULL, threading.Event(), lambda outcome: None), Numbers(10))
+    reader = Reader(Tools(work, NULL, threading.Event(), lambda outcome: None), Numbers(range(10)))
     assert reader.next() == (0, 0)
     end = time.monotonic() + 10
     while len(work.read_so_far) < 2 and time.monotonic() < end:

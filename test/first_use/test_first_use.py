@@ -314,7 +314,7 @@ def test_the_estimate_is_that_of_this_machine_and_then_of_what_is_done(monkeypat
 def test_progress_counts(capsys: pytest.CaptureFixture[str]) -> None:
     from gpu_extract.cli.common import start_logging
 
-    start_logging("gpu_extract", "info")
+    start_logging("info")
     tell = CompileProgress()
     for done in range(43):
         tell(done, 42, 1.3 * (42 - done))

@@ -12,6 +12,7 @@ from gpu_extract.cli.simulate import main as gpu_simulate
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, PsfModel
 from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.run import extract
@@ -140,9 +141,4 @@ def test_a_made_up_spectrograph_from_raw_images_to_spectra(tmp_path: Path) -> No
 
 def pulls(frame: Frame, truth: np.ndarray) -> np.ndarray:
     """(flux - R truth) / sigma, away from the ends."""
-    ndiag, n = frame.resolution.shape[1] // 2, truth.shape[1]
-    seen = np.zeros_like(truth)
-    for k in range(2 * ndiag + 1):
-        from_, to = max(0, ndiag - k), min(n, n + ndiag - k)
-        seen[:, from_ + k - ndiag:to + k - ndiag] += frame.resolution[:, k, from_:to] * truth[:, from_:to]
-    return ((frame.flux - seen) * np.sqrt(frame.ivar))[:, 12:-12]
+    return ((frame.flux - times_resolution(frame.resolution, truth)) * np.sqrt(frame.ivar))[:, 12:-12]

@@ -43,5 +43,4 @@ def test_raw_images_to_a_frame(tmp_path: Path) -> None:
 def light_of(wave: np.ndarray, flux: np.ndarray) -> np.ndarray:
     """The light of each fibre where no line of the sky is bright, electron."""
     inside = (wave >= 7601) & (wave < 7699)
-    total: np.ndarray = flux[:, inside].sum(axis=1) * (wave[1] - wave[0])
-    return total
+    return flux[:, inside].sum(axis=1) * (wave[1] - wave[0])

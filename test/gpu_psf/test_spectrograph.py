@@ -94,7 +94,7 @@ def test_all_problems_are_told_at_once(file: Path, text: str, messages: list[str
 def test_no_such_description(file: Path) -> None:
     for name, message in (("sied", "no spectrograph 'sied'; there is side, or give a file (FILE.ini); did you mean"),
                           (f"{file}:toi", "no spectrograph 'toi'; name one: "),
-                          (file.with_name("none.ini"), "the description cannot be read: No such file")):
+                          (file.with_name("none.ini"), "none.ini: cannot be read: No such file")):
         with pytest.raises(InputError) as error:
             read_spectrograph(name)
         assert message in str(error.value)

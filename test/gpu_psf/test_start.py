@@ -16,7 +16,7 @@ from gpu_psf.data import FitConfig, Lines
 from gpu_psf.run import fit_psf
 from gpu_psf.series import at_rows
 from gpu_psf.start.count import Slit, match_fibres
-from gpu_psf.start.identify import Range, moved_across
+from gpu_psf.start.identify import Range
 from gpu_psf.start.lines import Pairs
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.run import Known, Start, start_psf, suggested_grid
@@ -130,7 +130,7 @@ def test_from_a_description(start: Start) -> None:
 
 @pytest.mark.parametrize("with_flat", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_flat: bool) -> None:
-    off = moved_across(start.psf, 3.0)
+    off = replace(start.psf, x=start.psf.x.plus(3.0))
     coeff = off.y.coeff.copy()
     coeff[:, 0] -= 5.0
     off = replace(off, y=replace(off.y, coeff=coeff))
@@ -142,7 +142,7 @@ def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_
 
 @pytest.mark.parametrize("by", [7.3, -14.6])
 def test_traces_of_neighbours_are_not_taken(images: tuple[Image, Image], start: Start, by: float) -> None:
-    off = moved_across(start.psf, by)
+    off = replace(start.psf, x=start.psf.x.plus(by))
     with pytest.raises(InputError, match=r"light lies [+-]\d+\.\d pixels in x from the traces of start, allowed are 5"):
         start_psf(None, images[1], LINES, Known(psf=off))
     with pytest.raises(InputError, match=r"pixels in x from the traces of start, allowed are 3|it is off by a fibre"):

@@ -111,7 +111,7 @@ def test_a_process_that_ends_without_a_result_is_named(procs):
     (["fft", "--wide"], "unrecognized arguments: --wide"),
     ([], "the following arguments are required: COMMAND"),
     (["sort"], "invalid choice: 'sort'"),
-    (["proflog", "no-such-file"], "no-such-file cannot be read: No such file or directory"),
+    (["proflog", "no-such-file"], "no-such-file: cannot be read: No such file or directory"),
     (["report", "no-such-folder"], "holds no campaign"),
     (["info", "-m", "torch"], "module is 'torch', must be numpy or cupy"),
     (["campaign", "{folder}", "--procs", "1,0"], "--procs is 0, must be 1 or more"),

@@ -9,6 +9,7 @@ import pytest
 from astropy.io import fits
 
 from gpu_extract.cli.simulate import main
+from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.io.frame import read_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
@@ -95,15 +96,10 @@ def test_reference(tmp_path: Path) -> None:
     assert frame.fibres.tolist() == [1, 2, 3] and frame.fibermap is not None and len(frame.fibermap.rows) == 3
     start = int(np.argmin(np.abs(truth.wave - 6040)))
     np.testing.assert_allclose(truth.wave[start:start + len(frame.wave)], frame.wave, atol=1e-9)
-    ndiag, nwave = frame.ndiag, len(frame.wave)
+    nwave = len(frame.wave)
     for row, fibre in enumerate(frame.fibres):
         light = truth.flux[fibre, start:start + nwave].astype(float)
-        blurred = np.zeros(nwave)
-        for k in range(2 * ndiag + 1):
-            for j in range(nwave):
-                if 0 <= j - ndiag + k < nwave:
-                    blurred[j - ndiag + k] += frame.resolution[row, k, j] * light[j]
-        inner = slice(10, nwave - 10)
+        inner, blurred = slice(10, nwave - 10), times_resolution(frame.resolution[row], light)
         assert np.abs((blurred - frame.flux[row]) * np.sqrt(frame.ivar[row]))[inner].max() < 0.02
 
 

@@ -239,8 +239,7 @@ def _sample(array: np.ndarray) -> np.ndarray:
 def _good(image: Image) -> Array:
     """Some of the image's ivar, those that are finite and above 0."""
     ivar = _sample(image.ivar)
-    good: Array = ivar[(ivar > 0) & (ivar < np.inf)]
-    return good
+    return ivar[(ivar > 0) & (ivar < np.inf)]
 
 
 def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:

@@ -102,8 +102,7 @@ def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float]
 def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[int]:
     """Fibres of whose spots the CCD's left or right edge cuts off a part at one of the ends of the range, or more."""
     x0 = corners(psf, centres(psf, (0, psf.nfibre), np.asarray(wavelength[:2], dtype=float)))[1]
-    found: list[int] = np.flatnonzero(((x0 < 0) | (x0 + psf.stamp[1] > psf.shape[1])).any(axis=1)).tolist()
-    return found
+    return np.flatnonzero(((x0 < 0) | (x0 + psf.stamp[1] > psf.shape[1])).any(axis=1)).tolist()
 
 
 def _at_the_side(psf: PsfModel, fibre: int, wave: Array, place: int) -> list[Array]:
@@ -322,8 +321,7 @@ def _columns(bands: Array, place: int) -> Array:
     unit = np.zeros((nfibre, n))
     unit[:, place] = 1.0
     lower = bands[..., hw:].reshape(-1, hw + 1)
-    found: Array = np.abs(_solved(lower.T, unit.ravel())).reshape(nfibre, n)
-    return found
+    return np.abs(_solved(lower.T, unit.ravel())).reshape(nfibre, n)
 
 
 def _envelope(columns: Array, place: int) -> Array:

@@ -67,8 +67,7 @@ def _tables(core: Core, sample: Array) -> Array:
     """(nfibre, nwave): the light of tabulated spots, their mean over all positions within a pixel."""
     fibres = 0, core.gh.coeff.shape[2]
     light = evaluate(replace(core.gh, coeff=core.gh.coeff.sum(axis=(0, 1))), fibres, sample)
-    scaled: Array = light * evaluate(core.sigma_x, fibres, sample) * evaluate(core.sigma_y, fibres, sample)
-    return scaled
+    return light * evaluate(core.sigma_x, fibres, sample) * evaluate(core.sigma_y, fibres, sample)
 
 
 def _most(coeff: Array) -> Array:
@@ -76,8 +75,7 @@ def _most(coeff: Array) -> Array:
     bound = coeff.shape[-1] * max(coeff.max(), -coeff.min())
     if bound <= 1 / LIGHT:
         return np.full(coeff.shape[-2], bound)
-    most: Array = np.abs(coeff).sum(axis=-1).max(axis=tuple(range(coeff.ndim - 2)))
-    return most
+    return np.abs(coeff).sum(axis=-1).max(axis=tuple(range(coeff.ndim - 2)))
 
 
 def _of_fibres(combine: np.ufunc, holds: np.ndarray) -> np.ndarray:

@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TextIO, TypeVar
 
@@ -25,6 +26,8 @@ WHEN = ("auto", "on", "off")       # lines of the log begin with the time
 # of the numerical libraries
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
+# SIGTERM comes with scancel and at a time limit; SIGINT is Ctrl-C; SIGHUP comes when a terminal is closed
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of what is written where there is no file's name
 
 _ROOT = os.path.realpath(f"{__file__}/../../..")
@@ -112,7 +115,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     try:
         args = parser.parse_args(argv)
         settings_elsewhere()
-        start_logging(parser.prog, args.loglevel, args.log_times)
+        start_logging(args.loglevel, args.log_times)
         return int(body(args))
     except SystemExit as leave:                  # --help, --version
         return int(leave.code or 0)
@@ -174,16 +177,18 @@ def stop_when_asked() -> None:
 
     The first signal is: those that follow (each rank and its keeper get one) do not disturb what it has begun to end.
     """
-    def take(handler: Any) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, handler)
-
     def stop(*_: object) -> NoReturn:
-        take(signal.SIG_IGN)
+        take_signals(ENDING, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    take(stop)
+    take_signals(ENDING, stop)
+
+
+def take_signals(numbers: Iterable[int], handler: Any, *, always: bool = False) -> None:
+    """Have signals handled; those that are ignored, as under nohup, stay so. Only the main thread can."""
+    for number in numbers if threading.current_thread() is threading.main_thread() else ():
+        if always or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def set_threads(threads: int | None) -> None:
@@ -292,7 +297,7 @@ def check_threads(threads: int | None) -> None:
         raise InputError(f"--threads is {threads}, must be {MOST_THREADS} or less")
 
 
-def start_logging(prog: str, level: str, when: str | None = None) -> None:
+def start_logging(level: str, when: str | None = None) -> None:
     """Log to standard error, from `level` on, without touching anybody else's loggers. when: out of WHEN, with times"""
     when = when or os.environ.get("GPU_EXTRACT_LOG_TIMES", "auto")
     if when not in WHEN:

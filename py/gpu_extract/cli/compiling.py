@@ -109,7 +109,7 @@ def fill_cache(_: object, files: Sequence[str]) -> ExitCode:
     from gpu_extract.first_use import compile_all
     from gpu_extract.kernels.kernel_cache import store
 
-    start_logging("gpu_extract", "info")
+    start_logging("info")
     kept = store()
     if kept is None or kept.folder is None:
         raise OutputError("compiled kernels cannot be kept: no folder of yours that can be written to was found; set "

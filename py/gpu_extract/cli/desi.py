@@ -11,7 +11,7 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import set_threads, start_logging
-from gpu_extract.cli.extract import PROG, extract_with
+from gpu_extract.cli.extract import extract_with
 from gpu_extract.cli.options import build_parser
 from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import epoch
@@ -42,7 +42,7 @@ def main_gpu_specter(args: argparse.Namespace, comm: Any = None, timing: Mutable
     ours = build_parser().parse_args(words_of(args))
     set_threads(None)
     ranks = ranks_of(comm if coordinator is None else coordinator.comm, mpi=bool(args.mpi))
-    start_logging(PROG, "info" if ranks.rank == 0 else "error")
+    start_logging("info" if ranks.rank == 0 else "error")
     recorder = extract_with(ours, ranks)
     ranks.release()
     if timing is not None:

@@ -54,8 +54,7 @@ def first_device() -> "Device":
     """The first GPU that this process sees."""
     from gpu_extract.device.cuda.real import CupyDevice
 
-    device: Device = CupyDevice(0)
-    return device
+    return CupyDevice(0)
 
 
 def _copies(device: "Device") -> str:

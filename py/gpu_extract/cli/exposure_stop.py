@@ -6,31 +6,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-from gpu_extract.cli.common import complain
+from gpu_extract.cli.common import ENDING, complain, take_signals
 from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import ExitCode
 
-# Slurm's warning before the time limit is whatever --signal names, usually USR1; SIGTERM comes with scancel and at the
-# limit; SIGINT is Ctrl-C; SIGHUP comes when a terminal is closed
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (*ENDING, signal.SIGUSR1)     # Slurm's warning before the time limit is whatever --signal names, usually USR1
 IN_TIME = 5.0        # seconds until what is still in work is dropped with all ranks
 _timers: list[threading.Timer] = []
-
-
-def _take(numbers: tuple[signal.Signals, ...], handler: Any, *, always: bool = False) -> None:
-    """Have signals handled; those that are ignored, as under nohup, stay so."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    for number in numbers:
-        if always or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
-
-
-def _ignore(numbers: tuple[signal.Signals, ...]) -> None:
-    _take(numbers, signal.SIG_IGN)
 
 
 @contextmanager
@@ -47,16 +30,16 @@ def ends_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) ->
         for timer in _timers:
             timer.cancel()
         _timers.clear()
-        _ignore(numbers)
+        take_signals(numbers, signal.SIG_IGN)
         if find_launch() is None:
             for number, handler in before.items():
-                _take((number,), handler, always=True)
-            atexit.register(_ignore, numbers)
+                take_signals((number,), handler, always=True)
+            atexit.register(take_signals, numbers, signal.SIG_IGN)
 
 
 def leave_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) -> None:
     """From now on a signal ends the run at once."""
-    _take(numbers, lambda *_: end_now(prog))
+    take_signals(numbers, lambda *_: end_now(prog))
 
 
 def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], object],
@@ -78,14 +61,14 @@ def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], objec
             _timers.append(timer)
             ask()
 
-    _take(numbers, heard)
+    take_signals(numbers, heard)
 
 
 def end_now(prog: str) -> None:
     """End all ranks with the exit code that asks to be started again."""
     from gpu_extract.ranks.keeper import Mark, tell
 
-    _ignore(SIGNALS)
+    take_signals(SIGNALS, signal.SIG_IGN)
     launch = find_launch()
     if launch is None or launch.rank == 0:
         complain(prog, "stopped on request; what was in work is dropped, start again to go on")

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from gpu_extract.cli.common import at_least, loaded, loading, log, run_main, set_threads
+from gpu_extract.cli.common import ENDING, at_least, loaded, loading, log, run_main, set_threads
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.early import Early
-from gpu_extract.cli.exposure_stop import ENDING, ask_on_signals, ends_on_signals, leave_on_signals
+from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals, leave_on_signals
 from gpu_extract.cli.job import Inputs, Job, check_all, equivalent_command, find_inputs, read_job, settings_for
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance

@@ -97,9 +97,7 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
 
     read: in place of io.image.read_image, see cli.early
     """
-    import numpy as np
-
-    from gpu_extract.fibermap import cut_fibermap, spectrograph_of
+    from gpu_extract.fibermap import rows_for
     from gpu_extract.io.frame import read_frame
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
@@ -118,8 +116,7 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
     config = make_config(args, image)
     plan = make_plan(psf, config, 0)
     cards = [*sources, *origin_cards(psf), *settings_cards(config)]
-    fibermap = image.fibermap and cut_fibermap(image.fibermap, np.arange(*plan.fibres), psf.nfibre,
-                                               spectrograph=spectrograph_of(image.cards))
+    fibermap = rows_for(image, plan.fibres, psf.nfibre)
     if args.barycentric_correction and fibermap is not None:
         from gpu_extract.io.barycentre import with_factors
 
@@ -134,13 +131,8 @@ def check_all(args: argparse.Namespace) -> None:
         from gpu_extract.figures import check_picture
 
         check_picture(args.qa)
-    check_settings(args)
+    ExtractConfig(args.wavelength or ANY_GRID, psferr=args.psferr, **_given(args))    # ConfigError, whatever the camera
     check_files(args)
-
-
-def check_settings(args: argparse.Namespace) -> None:
-    """Raise ConfigError for what is wrong with the options by themselves: before a frame is read, or even simulated."""
-    ExtractConfig(args.wavelength or ANY_GRID, psferr=args.psferr, **_given(args))
 
 
 def settings_for(camera: str, args: argparse.Namespace) -> ExtractConfig:

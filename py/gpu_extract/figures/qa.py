@@ -5,21 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpu_extract.data import Array, Frame, Image, PsfModel, SpecMask
-from gpu_extract.figures.canvas import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    MASKED,
-    ORANGE,
-    bar,
-    draw_mask,
-    grid,
-    new_figure,
-    pooled,
-    save,
-    tidy,
-)
+from gpu_extract.figures import canvas
 from gpu_extract.figures.rejected import draw_rejected
 from gpu_extract.figures.spectra import View, blurred_truth, choose_view, row_of_resolution, wave_of
 from gpu_extract.io.facts import masked_pixels
@@ -42,18 +28,18 @@ def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: 
     Raises InputError without matplotlib or for a name without a picture's ending, OutputError where the file
     cannot be written.
     """
-    figure = new_figure(15, 18 if before is None else 20.5, arranged=False)
+    figure = canvas.new_figure(15, 18 if before is None else 20.5, arranged=False)
     view = choose_view(image, frame, psf)
     heights = (0.3, 6.8, 6.9, 4.0, *([] if before is None else [2.5]))
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)      # one below the other
     title, pixels, spectra, maps, *more = parts
-    title.suptitle(_title(frame), fontsize=12, x=0.01, y=0.4, ha="left", color=INK)
+    title.suptitle(_title(frame), fontsize=12, x=0.01, y=0.4, ha="left", color=canvas.INK)
     _pixels(pixels, view)
     pulls = _spectra(spectra, frame, view.rows, truth)
     _maps(maps, frame, view, pulls)
     if before is not None:
         draw_rejected(more[0], frame, view, before, psf)
-    save(figure, path)
+    canvas.save(figure, path)
 
 
 def shown(image: Image, frame: Frame, psf: PsfModel | None) -> tuple[int, int]:
@@ -87,7 +73,7 @@ def _pixels(figure: "SubFigure", view: View) -> None:
     """Image, model and residual of the bundle on its side, each with a close-up of the brightest rows."""
     from matplotlib.colors import AsinhNorm
 
-    axes = grid(figure, (4.2, 1), 3, edges=(0.55, 0.6, 0.45, 0.65), gaps=(0.2, 0.4), sharey=True, sharex="col")
+    axes = canvas.grid(figure, (4.2, 1), 3, edges=(0.55, 0.6, 0.45, 0.65), gaps=(0.2, 0.4), sharey=True, sharex="col")
     ny, nx = view.pix.shape
     high = max(float(np.nanquantile(view.pix, 0.9998)) if np.isfinite(view.pix).any() else 1.0, 10.0)
     light: dict[str, Any] = {"norm": AsinhNorm(linear_width=10, vmin=-10, vmax=high), "cmap": "viridis"}
@@ -98,10 +84,10 @@ def _pixels(figure: "SubFigure", view: View) -> None:
     brightest = int(np.argmax(np.nansum(seen, axis=1)))
     first = int(np.clip(brightest - ZOOM, 0, max(ny - 2 * ZOOM, 0)))
     for (wide, close), (name, pixels, style, unit) in zip(axes, shown, strict=True):
-        wide.set_facecolor(MASKED)
-        close.set_facecolor(MASKED)
-        tidy(wide, name, ylabel="CCD column")
-        tidy(close, "close-up")
+        wide.set_facecolor(canvas.MASKED)
+        close.set_facecolor(canvas.MASKED)
+        canvas.tidy(wide, name, ylabel="CCD column")
+        canvas.tidy(close, "close-up")
         if pixels is None:
             wide.text(0.5, 0.5, "no model image was kept", ha="center", va="center", transform=wide.transAxes)
             continue
@@ -109,13 +95,13 @@ def _pixels(figure: "SubFigure", view: View) -> None:
         for ax in (wide, close):
             drawn = ax.imshow(pixels.T, origin="lower", aspect="auto", extent=box, interpolation="nearest"
                               if ax is close else "auto", **style)
-        made = bar(figure, drawn, close, unit)
+        made = canvas.bar(figure, drawn, close, unit)
         if unit == "electron":
             made.set_ticks([t for t in (-10, 0, 10, 100, 1000, 10000) if t <= high])
         wide.set_xlim(box[0], box[1])
         close.set_xlim(view.y0 + first, view.y0 + min(first + 2 * ZOOM, ny))
         for edge in close.get_xlim():
-            wide.axvline(edge, color=ORANGE, lw=0.8)
+            wide.axvline(edge, color=canvas.ORANGE, lw=0.8)
     axes[-1, 0].set_xlabel("CCD row (grey: masked)", fontsize=8)
     axes[-1, 1].set_xlabel("CCD row", fontsize=8)
     if view.wave is not None:
@@ -143,7 +129,7 @@ def _spectra(figure: "SubFigure", frame: Frame, rows: np.ndarray, truth: TruthFi
     order = rows[np.argsort(level, kind="stable")]
     usable = order[np.isfinite(np.sort(level))]
     order = usable if len(usable) else order
-    axes = grid(figure, (4.2, 1.25), 3, edges=(0.6, 0.15, 0.45, 0.3), gaps=(0.5, 0.45))
+    axes = canvas.grid(figure, (4.2, 1.25), 3, edges=(0.6, 0.15, 0.45, 0.3), gaps=(0.5, 0.45))
     for (wide, close), row in zip(axes, (order[0], order[len(order) // 2], order[-1]), strict=True):
         _spectrum(wide, close, frame, int(row), None if truth is None else blurred_truth(truth, frame, int(row)))
     axes[-1, 0].set_xlabel("wavelength [Å]", fontsize=8)
@@ -161,15 +147,15 @@ def _spectrum(wide: "Axes", close: "Axes", frame: Frame, row: int, truth: Array 
     if truth is not None and good.any():
         title += f", pulls {_spread(((flux - truth) * np.sqrt(ivar))[good])}"
     for ax in (wide, close):
-        ax.fill_between(wave, shown - error, shown + error, step="mid", color=BLUE, alpha=0.25, lw=0,
+        ax.fill_between(wave, shown - error, shown + error, step="mid", color=canvas.BLUE, alpha=0.25, lw=0,
                         label="error")
-        ax.plot(wave, shown, color=BLUE, lw=0.7, drawstyle="steps-mid", label="extracted")
+        ax.plot(wave, shown, color=canvas.BLUE, lw=0.7, drawstyle="steps-mid", label="extracted")
         if truth is not None:
-            ax.plot(wave, truth, color=ORANGE, lw=0.8 if ax is wide else 1.2, label="R × truth", zorder=3)
+            ax.plot(wave, truth, color=canvas.ORANGE, lw=0.8 if ax is wide else 1.2, label="R × truth", zorder=3)
         ax.fill_between(wave, 0, 1, where=~good, step="mid", transform=ax.get_xaxis_transform(),
-                        color=MASKED, lw=0)
-    tidy(wide, title, ylabel="electron/Å")
-    tidy(close, "brightest line")
+                        color=canvas.MASKED, lw=0)
+    canvas.tidy(wide, title, ylabel="electron/Å")
+    canvas.tidy(close, "brightest line")
     wide.set_xlim(wave[0], wave[-1])
     if good.any():
         low, high = np.quantile(flux[good], [0.01, 0.985])
@@ -184,36 +170,37 @@ def _spectrum(wide: "Axes", close: "Axes", frame: Frame, row: int, truth: Array 
 
 def _maps(figure: "SubFigure", frame: Frame, view: View, pulls: Array) -> None:
     """Rows of R, chi2 and mask of all fibres, and how the residuals are distributed."""
-    of_r, of_chi2, of_mask, of_pulls = grid(figure, (1, 1.25, 1.25, 1), edges=(0.45, 0.15, 0.45, 0.3), gaps=(0.95, 0))
+    of_r, of_chi2, of_mask, of_pulls = canvas.grid(figure, (1, 1.25, 1.25, 1), edges=(0.45, 0.15, 0.45, 0.3),
+                                                   gaps=(0.95, 0))
     _resolution(of_r, frame, int(view.rows[len(view.rows) // 2]))
     extent = (frame.wave[0], frame.wave[-1], frame.fibres[0] - 0.5, frame.fibres[-1] + 0.5)
     where = "wavelength [Å]" if frame.own_wave is None else "wavelength of the fibre in the middle [Å]"
     from matplotlib.colors import LogNorm
 
-    of_chi2.set_facecolor(MASKED)
+    of_chi2.set_facecolor(canvas.MASKED)
     chi2 = np.where(frame.ivar > 0, np.maximum(frame.chi2pix, 1e-3), np.nan)
-    drawn = of_chi2.imshow(pooled(chi2, 700), origin="lower", aspect="auto", extent=extent,
+    drawn = of_chi2.imshow(canvas.pooled(chi2, 700), origin="lower", aspect="auto", extent=extent,
                            norm=LogNorm(0.25, 10), cmap="magma", interpolation="nearest")
-    bar(figure, drawn, of_chi2, "chi2pix")
+    canvas.bar(figure, drawn, of_chi2, "chi2pix")
     for ax in (of_chi2, of_mask):
         ax.yaxis.get_major_locator().set_params(integer=True)
-    tidy(of_chi2, "chi2 of the pixels under each bin", where, "fibre")
-    draw_mask(of_mask, frame.mask, extent)
-    tidy(of_mask, "mask", where, "fibre")
+    canvas.tidy(of_chi2, "chi2 of the pixels under each bin", where, "fibre")
+    canvas.draw_mask(of_mask, frame.mask, extent)
+    canvas.tidy(of_mask, "mask", where, "fibre")
     _distribution(of_pulls, view, pulls)
 
 
 def _resolution(ax: "Axes", frame: Frame, row: int) -> None:
     offset = np.arange(-frame.ndiag, frame.ndiag + 1)
     n = len(frame.wave)
-    for at, colour in zip((n // 10, n // 2, n - 1 - n // 10), (BLUE, GREEN, ORANGE), strict=True):
+    for at, colour in zip((n // 10, n // 2, n - 1 - n // 10), (canvas.BLUE, canvas.GREEN, canvas.ORANGE), strict=True):
         values = row_of_resolution(frame.resolution[row], at)
         label = f"{wave_of(frame, row)[at]:.0f} Å, sum {values.sum():.4f}"
         ax.plot(offset, values, "o-", color=colour, ms=2.5, lw=1, label=label)
-    ax.axhline(0, color=GREY, lw=0.6)
+    ax.axhline(0, color=canvas.GREY, lw=0.6)
     ax.legend(fontsize=6, frameon=False, loc="upper right")
     ax.set_ylim(-0.05, max(1.3 * float(np.max(frame.resolution[row], initial=0.0)), 0.1))
-    tidy(ax, f"rows of R, fibre {frame.fibres[row]}", "bins from the row's own", "")
+    canvas.tidy(ax, f"rows of R, fibre {frame.fibres[row]}", "bins from the row's own", "")
 
 
 def _spread(values: Array) -> str:
@@ -227,12 +214,12 @@ def _distribution(ax: "Axes", view: View, pulls: Array) -> None:
     edges = np.linspace(-6, 6, 61)
     middle = 0.5 * (edges[1:] + edges[:-1])
     chi = np.zeros(0) if view.chi is None else view.chi[np.isfinite(view.chi) & (view.model != 0)]
-    for values, colour, name in ((chi, BLUE, "pixels"), (pulls, ORANGE, "flux - R × truth")):
+    for values, colour, name in ((chi, canvas.BLUE, "pixels"), (pulls, canvas.ORANGE, "flux - R × truth")):
         if len(values):
             density = np.histogram(np.clip(values, -5.99, 5.99), edges)[0] / len(values) / np.diff(edges)
             ax.step(middle, density, where="mid", color=colour, lw=1, label=f"{name}: {_spread(values)}")
-    ax.plot(middle, np.exp(-(middle**2) / 2) / np.sqrt(2 * np.pi), color=INK, lw=0.8, ls="--", label="normal")
+    ax.plot(middle, np.exp(-(middle**2) / 2) / np.sqrt(2 * np.pi), color=canvas.INK, lw=0.8, ls="--", label="normal")
     ax.set_yscale("log")
     ax.set_ylim(1e-6, 2)
     ax.legend(fontsize=6, frameon=False, loc="upper left")
-    tidy(ax, "residuals of the bundle (median ± 68 %)", "sigma", "density")
+    canvas.tidy(ax, "residuals of the bundle (median ± 68 %)", "sigma", "density")

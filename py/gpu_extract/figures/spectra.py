@@ -2,7 +2,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import dia_array
 
 from gpu_extract.data import Array, Frame, Image, PsfModel
 from gpu_extract.io.truth import TruthFile
@@ -30,11 +29,13 @@ def _edges(wave: Array) -> Array:
     return np.concatenate([[1.5 * wave[0] - 0.5 * wave[1]], middle, [1.5 * wave[-1] - 0.5 * wave[-2]]])
 
 
-def times_resolution(diagonals: np.ndarray, spectrum: Array) -> Array:
-    """R f from the stored diagonals (2 ndiag + 1, n): diagonals[k, j] = R[j - ndiag + k, j]."""
-    ndiag, n = len(diagonals) // 2, len(spectrum)
-    found: Array = dia_array((diagonals, np.arange(ndiag, -ndiag - 1, -1)), shape=(n, n)) @ spectrum
-    return found
+def times_resolution(diagonals: np.ndarray, spectra: Array) -> Array:
+    """R f of spectra (..., n), from the stored diagonals (..., 2 ndiag + 1, n): [k, j] is R[j - ndiag + k, j]."""
+    n, ndiag, total = spectra.shape[-1], diagonals.shape[-2] // 2, np.zeros(spectra.shape)
+    for k in range(2 * ndiag + 1):
+        rows, columns = (slice(max(by, 0), max(n + min(by, 0), 0)) for by in (k - ndiag, ndiag - k))
+        total[..., rows] += diagonals[..., k, columns] * spectra[..., columns]
+    return total
 
 
 def row_of_resolution(diagonals: np.ndarray, row: int) -> Array:
@@ -94,8 +95,7 @@ def _smooth(frame: Frame, rows: np.ndarray, ny: int) -> Array:
     """(ny,) the background of the bundle that these rows of the frame are of, 0 where there is none."""
     bundles = sorted(frame.notes.get("bundles", {}))
     mine = np.searchsorted(bundles, frame.fibres[rows[0]], side="right") - 1
-    found: Array = background_of(frame, ny)[mine] if mine >= 0 else np.zeros(ny)
-    return found
+    return background_of(frame, ny)[mine] if mine >= 0 else np.zeros(ny)
 
 
 def _range(centre: Array, margin: int, n: int) -> slice:

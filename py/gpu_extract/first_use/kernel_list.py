@@ -74,14 +74,12 @@ class Kernel:
 @cache
 def _table() -> Mapping[str, Sequence[Mapping[str, Any]]]:
     file = resources.files("gpu_extract").joinpath("etc", "kernels.json")
-    table: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(file.read_text(encoding="ascii"))
-    return table
+    return json.loads(file.read_text(encoding="ascii"))
 
 
 def unit_then() -> float:
     """What first_use.unit() gave when the list was made."""
-    seconds: float = _table()["unit"][0]["seconds"]
-    return seconds
+    return _table()["unit"][0]["seconds"]
 
 
 def listed(*uses: str) -> list[Kernel]:

@@ -110,5 +110,4 @@ def _velocity(ra: Array, dec: Array, mjd: float) -> Array:
                 iers.conf.set_temp("iers_degraded_accuracy", "ignore"), solar_system_ephemeris.set("builtin"):
             velocity = SkyCoord(ra, dec, unit="deg", frame="icrs").radial_velocity_correction(
                 "barycentric", obstime=Time(mjd, format="mjd"), location=kitt_peak)
-    found: Array = velocity.to_value(units.km / units.s)
-    return found
+    return velocity.to_value(units.km / units.s)

@@ -1,10 +1,11 @@
 """One run at a time works on an output: a lock on a file beside it, which ends with the run however that ends."""
-import fcntl
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+
+from gpu_extract.io.whose import lock
 
 _NAME_MAX = 255
 
@@ -32,13 +33,9 @@ def claim(target: str | os.PathLike[str]) -> Claim | None:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError:
             return Claim(path, None)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if lock(descriptor) is False:
             os.close(descriptor)
             return None
-        except OSError:
-            pass
         if _is_at(path, descriptor):
             return Claim(path, descriptor)
         os.close(descriptor)             # who had it has removed it between the two calls

@@ -88,12 +88,17 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
             layout = layout_of(header, start, len(found))
         except Odd as error:
             raise InputError(f"{name}: the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
-        _allowed(source, layout)
-        if layout.extent.name.upper() in wanted and can_be_taken(layout) and source.may_reach(layout.extent.end):
+        extent = layout.extent
+        if extent.end > source.limit:         # no more is unpacked
+            raise InputError(f"{name}: its header speaks of {extent.end} bytes up to the end of HDU {extent.name}, "
+                             f"allowed for a file of this size are {source.limit}; {_AGAIN}")
+        if extent.name.upper() in wanted and can_be_taken(layout) and source.may_reach(extent.end):
             taken[len(found)] = take_out(source, layout)
-        _room(source, layout)
+        size = source.reach(extent.end)
+        if extent.end > size:
+            raise InputError(f"{name}: truncated: {size} bytes, but HDU {extent.name} needs {extent.end}; {_AGAIN}")
         found.append(layout)
-        start = layout.extent.end
+        start = extent.end
     if not found:
         raise InputError(f"{name}: not a FITS file, or its header is corrupt (its first header is not one that begins "
                          "with SIMPLE and ends with END); give a FITS file, gzipped or not")
@@ -104,22 +109,6 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
     _unlike(found, name)
     _exact(found, name)
     return found
-
-
-def _allowed(source: Source, layout: Layout) -> None:
-    """Raise InputError where a file would not be unpacked to what a header speaks of."""
-    extent, name = layout.extent, source.name
-    if extent.end > source.limit:
-        raise InputError(f"{name}: its header speaks of {extent.end} bytes up to the end of HDU {extent.name}, allowed "
-                         f"for a file of this size are {source.limit}; {_AGAIN}")
-
-
-def _room(source: Source, layout: Layout) -> None:
-    """Raise InputError where a file has not the bytes that a header speaks of."""
-    extent, name = layout.extent, source.name
-    size = source.reach(extent.end)
-    if extent.end > size:
-        raise InputError(f"{name}: truncated: {size} bytes, but HDU {extent.name} needs {extent.end}; {_AGAIN}")
 
 
 def _unlike(found: Sequence[Layout], name: str) -> None:
@@ -194,6 +183,12 @@ def find_optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -
         raise InputError(f"{path}: has {len(named)} HDUs {named[0].name} (EXTVER {versions}), and nothing says which "
                          "is wanted; give a file with one of them")
     return named[0] if named else None
+
+
+def optional_image(hdus: fits.HDUList, name: str, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray | None:
+    """The image of the HDU called `name`, see `image_of`, or None where there is none."""
+    hdu = find_optional(hdus, name, path)
+    return None if hdu is None else image_of(hdu, path, ndim)
 
 
 def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:

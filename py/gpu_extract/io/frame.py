@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from astropy.io import fits
 
 from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
@@ -15,7 +14,7 @@ from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.facts import background_table, bundle_table, count_cards, status_cards
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
-from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
+from gpu_extract.io.fits import find, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of, merged
 from gpu_extract.io.provenance import frame_cards
 from gpu_extract.io.scores import band_of, raw_scores
@@ -145,11 +144,11 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
         refuse_other(hdus, "a frame", path)
         arrays: dict[str, Any] = {
             name: image_of(find(hdus, output.hdu, path), path, 3 if name == "resolution" else 2)
-            if name in _NEEDED else _optional(hdus, output.hdu, path) for name, output in OUTPUTS.items()}
+            if name in _NEEDED else optional_image(hdus, output.hdu, path) for name, output in OUTPUTS.items()}
         # where each fibre has its own, WAVELENGTH is theirs, and the common coordinate is GRID
-        hdu, own = find(hdus, "WAVELENGTH", path), find_optional(hdus, GRID, path) is not None
-        wave = image_of(find(hdus, GRID, path) if own else hdu, path, 1).astype(np.float64)
-        own_wave = image_of(hdu, path).astype(np.float64) if own else None
+        hdu, grid = find(hdus, "WAVELENGTH", path), optional_image(hdus, GRID, path, 1)
+        wave = (image_of(hdu, path, 1) if grid is None else grid).astype(np.float64)
+        own_wave = None if grid is None else image_of(hdu, path).astype(np.float64)
         fibermap = optional_fibermap(hdus, path)
         cards = cards_of(hdus[0].header)
     for name, array in arrays.items():
@@ -168,11 +167,6 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
                      **arrays)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
-
-
-def _optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> np.ndarray | None:
-    hdu = find_optional(hdus, name, path)
-    return None if hdu is None else image_of(hdu, path)
 
 
 def _fibres(cards: Sequence[Card], nspec: int) -> np.ndarray:

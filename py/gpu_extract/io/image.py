@@ -10,7 +10,7 @@ from astropy.io import fits
 from gpu_extract.data import Card, Image
 from gpu_extract.errors import InputError
 from gpu_extract.io.fibermap import optional_fibermap
-from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
+from gpu_extract.io.fits import find, find_optional, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
@@ -44,7 +44,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
         _same_shapes(image, hdus, path)
         pix = _floating(image_of(image, path))
         ivar = _floating(image_of(find(hdus, "IVAR", path), path))
-        mask = _mask(find_optional(hdus, "MASK", path), path)
+        mask = optional_image(hdus, "MASK", path)
         table = optional_fibermap(hdus, path) if fibermap else None
         cards = cards_of(image.header)
         of_all = find_optional(hdus, "READNOISE", path)
@@ -52,6 +52,8 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
         every = _floating(image_of(of_all, path)) if noise and of_all is not None else None
     _check_ivar(ivar, path)
     if mask is not None:
+        if mask.dtype.kind not in "iu":
+            raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
         bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
         for rows in _slabs(len(mask)):
             ivar[rows][(mask[rows] & bits) != 0] = 0
@@ -93,15 +95,6 @@ def _floating(array: np.ndarray) -> np.ndarray:
     if array.dtype in (np.float32, np.float64):
         return array if array.flags.writeable else array.copy()
     return array.astype(np.float64)
-
-
-def _mask(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray | None:
-    if hdu is None:
-        return None
-    mask = image_of(hdu, path)
-    if mask.dtype.kind not in "iu":
-        raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
-    return mask
 
 
 def _read_noise(hdu: Any, cards: Iterable[Card]) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from gpu_extract.errors import InputError, check_local, did_you_mean
+from gpu_extract.errors import InputError, check_local, did_you_mean, reading
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,6 @@ def presets() -> Mapping[str, Preset]:
     """All presets by name."""
     with resources.as_file(resources.files("gpu_extract").joinpath("etc", "presets.ini")) as path:
         return _read(path)
-
-
-def _preset(name: str, section: configparser.SectionProxy) -> Preset:
-    first, last, step = (float(word) for word in section["wavelength"].split(","))
-    return Preset(name, (first, last, step), float(section.get("psferr", "0.01")), section.get("camera", "").lower())
 
 
 def find_preset(name: str, camera: object = "") -> Preset:
@@ -63,21 +58,30 @@ def find_preset(name: str, camera: object = "") -> Preset:
     return fitting[0]
 
 
+def read_ini(path: str | os.PathLike[str], wrong: str, comments: str | None = None) -> configparser.ConfigParser:
+    """The sections of a file; wrong: what is said of other content; comments: how one begins behind a value.
+
+    Raises InputError.
+    """
+    parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=comments)
+    try:
+        with reading(path), open(path, encoding="utf-8") as lines:
+            parser.read_file(lines)
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {wrong}: {' '.join(str(error).split())}") from error
+    return parser
+
+
 def _read(path: str | os.PathLike[str]) -> dict[str, Preset]:
     """The presets of a file. Raises InputError."""
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        with open(path, encoding="utf-8") as lines:
-            parser.read_file(lines)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (configparser.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is no file of presets: {' '.join(str(error).split())}") from error
+    parser = read_ini(path, "is no file of presets")
     found = {}
-    for name in parser.sections():
-        unknown = set(parser[name]) - {"wavelength", "psferr", "camera"}
+    for name, section in ((name, parser[name]) for name in parser.sections()):
+        unknown = set(section) - {"wavelength", "psferr", "camera"}
         try:
-            found[name] = _preset(name, parser[name])
+            first, last, step = (float(word) for word in section["wavelength"].split(","))
+            found[name] = Preset(name, (first, last, step), float(section.get("psferr", "0.01")),
+                                 section.get("camera", "").lower())
         except (KeyError, ValueError) as error:
             raise InputError(f"{path}: preset {name} needs wavelength = FIRST, LAST, STEP, and psferr a number "
                              "where it is given") from error

@@ -279,8 +279,7 @@ def _parameters(psf: PsfModel) -> dict[str, Legendre]:
             rows[f"GH-{i}-{j}"] = replace(core.gh, coeff=coeff)
     constant = {"amp": 0.0, "core": 1.0, "xscale": 1.0, "yscale": 1.0, "index": 2.0}
     for field, name in _TAIL.items():
-        rows[name] = getattr(psf.tail, field) if psf.tail else replace(
-            core.sigma_x, coeff=np.full((psf.nfibre, 1), constant[field]))
+        rows[name] = getattr(psf.tail, field) if psf.tail else core.sigma_x.same(constant[field])
     if psf.bundle is not None:
         rows["BUNDLE"] = replace(core.sigma_x, coeff=psf.bundle[:, np.newaxis].astype(np.float64))
     return rows

@@ -8,7 +8,7 @@ from astropy.io import fits
 
 from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
-from gpu_extract.io.fits import find, find_optional, image_of
+from gpu_extract.io.fits import find, find_optional, image_of, optional_image
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 from gpu_extract.spots.tables import LEBESGUE, core_of, magnified, table_of
 
@@ -77,10 +77,9 @@ def _check_light(stamps: Array, path: str) -> None:
 
 def read_bundles(hdus: fits.HDUList, nfibre: int, path: str) -> IntArray | None:
     """The bundle number of each fibre, HDU BUNDLE; None where the file has none. Raises InputError."""
-    hdu = find_optional(hdus, "BUNDLE", path)
-    if hdu is None:
+    numbers = optional_image(hdus, "BUNDLE", path, 1)
+    if numbers is None:
         return None
-    numbers = image_of(hdu, path, 1)
     if len(numbers) != nfibre or not np.issubdtype(numbers.dtype, np.integer):
         raise InputError(f"{path}: BUNDLE must be {nfibre} whole numbers, one for each fibre; {_ADVICE}")
     return numbers.astype(np.int64)

@@ -58,5 +58,4 @@ def taken_of(hdu: Any) -> np.ndarray | None:
         return None
     if not left:
         raise InternalError(f"the image of HDU {hdu.name} was taken already")
-    image: np.ndarray = left.pop()
-    return image
+    return left.pop()

@@ -4,7 +4,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -86,8 +86,7 @@ def held(path: Path) -> Iterator[None]:
     process, however it ends; a file system without locks does without."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -100,11 +99,18 @@ def is_held(path: Path) -> bool | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
+        locked = lock(descriptor)
+        return None if locked is None else not locked
     finally:
         os.close(descriptor)
-    return False
+
+
+def lock(descriptor: int) -> bool | None:
+    """Lock an open file until it is closed: whether nobody else holds it; None where its file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None

@@ -45,8 +45,7 @@ def _parsed(context: Any, bitcode: bytes) -> Any:
 @cache
 def _nothing(context: Any) -> bytes:
     """The bitcode of a module without content."""
-    bitcode: bytes = binding.parse_assembly(str(context.codegen()._create_empty_module("nothing"))).as_bitcode()
-    return bitcode
+    return binding.parse_assembly(str(context.codegen()._create_empty_module("nothing"))).as_bitcode()
 
 
 class _Unpickler(pickle.Unpickler):

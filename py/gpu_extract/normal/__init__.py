@@ -149,5 +149,4 @@ def faint(normal: Normal, bins: slice) -> np.ndarray:
     weight = normal.weight[:, bins]
     if not normal.may_be_faint:
         return np.zeros(weight.shape, dtype=bool)
-    found: np.ndarray = (weight > 0.0) & (normal.icov[:, 0, bins, normal.halfband] < FAINT_LIGHT * weight)
-    return found
+    return (weight > 0.0) & (normal.icov[:, 0, bins, normal.halfband] < FAINT_LIGHT * weight)

@@ -104,8 +104,7 @@ def has_light(design: scipy.sparse.csc_matrix, w: Array) -> NDArray[np.bool_]:
 
     Less light on the pixels that tell of a bin is no light: the others are solved for as if it had none.
     """
-    lit: NDArray[np.bool_] = np.asarray(design.multiply(design).T @ w).ravel() > LEAST_LIGHT * (design.T @ w)
-    return lit
+    return np.asarray(design.multiply(design).T @ w).ravel() > LEAST_LIGHT * (design.T @ w)
 
 
 def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, psferr: float,

@@ -26,8 +26,7 @@ Solver = Callable[[Array], Array]
 
 def shapes(degree: int, rows: int) -> Array:
     """(degree + 1, rows) Legendre polynomials from -1 at the first row of a bundle's pixels to 1 at the last."""
-    found: Array = np.ascontiguousarray(legvander(np.linspace(-1.0, 1.0, rows), degree).T, dtype=np.float64)
-    return found
+    return np.ascontiguousarray(legvander(np.linspace(-1.0, 1.0, rows), degree).T, dtype=np.float64)
 
 
 def background(coefficients: Array, shape: tuple[int, int]) -> Array:
@@ -145,5 +144,4 @@ def _inverse(matrix: Array) -> Array:
         return np.zeros_like(matrix)
     u, values, v = np.linalg.svd(matrix)
     values = np.divide(1.0, values, out=np.zeros_like(values), where=values > LEAST)
-    found: Array = (v.T * values) @ u.T
-    return found
+    return (v.T * values) @ u.T

@@ -141,8 +141,7 @@ class _Pixels:
     def known(self, places: IntArray) -> np.ndarray:
         """Which places (n, 2) the model has the light of."""
         y, x = places.T
-        known: np.ndarray = (y >= self._rows[0, x]) & (y < self._rows[1, x])
-        return known
+        return (y >= self._rows[0, x]) & (y < self._rows[1, x])
 
     def seeds(self, places: IntArray, shape: Shape) -> IntArray:
         """Those that stand out by themselves or in pairs, and are narrow and alone."""
@@ -158,8 +157,7 @@ class _Pixels:
         marked = np.zeros(np.add(self._cut.root.shape, 2), dtype=bool)
         marked[places[:, 0] + 1, places[:, 1] + 1] = True
         beside = places[:, None, :] + 1 + _NEIGHBOURS
-        paired: np.ndarray = marked[beside[..., 0], beside[..., 1]].any(axis=1)
-        return paired
+        return marked[beside[..., 0], beside[..., 1]].any(axis=1)
 
     def excess(self, places: IntArray) -> Array:
         """pix - model, electron, at places (..., 2); NaN where there is no good pixel.
@@ -179,8 +177,7 @@ class _Pixels:
         doubt = np.empty(len(places))
         simd_pixels.around(doubt, read_only(self._own), places, AROUND)
         root = self._cut.root[places[:, 0], places[:, 1]]
-        height: Array = (self.excess(places) - self._wrong * doubt) * root
-        return height
+        return (self.excess(places) - self._wrong * doubt) * root
 
     def narrow(self, places: IntArray, shape: Shape) -> np.ndarray:
         """Which are narrower than a spot in some direction; a bad pixel beside says nothing against it."""
@@ -195,8 +192,7 @@ class _Pixels:
         ring = np.sort(self.excess(places[:, None, :] + _RING), axis=1)      # NaN last
         known = np.count_nonzero(~np.isnan(ring), axis=1)
         middle = np.where(known > 0, np.nan_to_num(ring[np.arange(len(ring)), np.maximum(known - 1, 0) // 2]), 0.0)
-        lonely: np.ndarray = middle < 0.5 * self.excess(places)
-        return lonely
+        return middle < 0.5 * self.excess(places)
 
     def grown(self, known: IntArray, seeds: IntArray) -> IntArray:
         """Those known, the seeds, and the seeds' neighbours that lie above the model too, in order of rows."""

@@ -40,12 +40,6 @@ class TimedRequest:
         return done
 
 
-def nbytes_of(buffer: Any) -> int:
-    """Bytes of an array, or of the first array in a list [array, count, type]."""
-    array = buffer[0] if isinstance(buffer, (list, tuple)) else buffer
-    return int(getattr(array, "nbytes", 0))
-
-
 def _timed(method: Any, recorder: Recorder) -> Any:
     kind: str = method.__name__
     waits = kind in _WAITING
@@ -54,7 +48,10 @@ def _timed(method: Any, recorder: Recorder) -> Any:
     def call(self: Any, *args: Any, **options: Any) -> Any:
         start = now()
         found = method(self, *args, **options)
-        recorder.call(kind, now() - start, nbytes_of(args[0]) if args and not waits else 0, waits=waits)
+        seconds = now() - start
+        given = args[0] if args and not waits else None
+        array = given[0] if isinstance(given, (list, tuple)) else given              # or [array, count, type]
+        recorder.call(kind, seconds, int(getattr(array, "nbytes", 0)), waits=waits)
         return found
 
     return call

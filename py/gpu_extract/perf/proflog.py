@@ -2,7 +2,7 @@
 import pstats
 from typing import TextIO
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, reading
 
 
 def print_profile(path: str, stream: TextIO, top: int | None = None) -> None:
@@ -13,10 +13,8 @@ def print_profile(path: str, stream: TextIO, top: int | None = None) -> None:
     if top is not None and top < 1:
         raise InputError(f"the number of lines is {top}, must be 1 or more")
     try:
-        stats = pstats.Stats(path, stream=stream)
-    except OSError as error:
-        check_local(path)
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        with reading(path):
+            stats = pstats.Stats(path, stream=stream)
     except (EOFError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is not a profile: make one with python -m cProfile -o FILE ...") from error
     stats.strip_dirs().sort_stats(pstats.SortKey.CUMULATIVE).print_stats(*([] if top is None else [top]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, reading
 from gpu_extract.perf.recorder import COMPILE, MPI, SCHEMA
 
 T = TypeVar("T")
@@ -107,10 +107,8 @@ def read_run(path: Path) -> Run:
 def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
     """What `parse` makes of a JSON file; errors name the file. Raises InputError. wanted: what to give instead."""
     try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        check_local(str(path))
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        with reading(path):
+            content = json.loads(path.read_bytes())
     except ValueError as error:
         raise InputError(f"{path} is not whole JSON ({error}): give {wanted}") from error
     try:
@@ -170,8 +168,7 @@ def _finite(value: Any) -> float:
     """A number of a record. Raises ValueError or TypeError where it is not one."""
     if not math.isfinite(value):
         raise ValueError(value)
-    number: float = value
-    return number
+    return value
 
 
 def is_communication(span: Span) -> bool:

@@ -34,7 +34,7 @@ class Served(Numbers):
     """The same on rank 0 of several ranks: a thread of it answers the others."""
 
     def __init__(self, mpi: Any, comm: Any, count: int, told: Told):
-        super().__init__(count, told)
+        super().__init__(range(count), told)
         self._mpi, self._comm = mpi, comm
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -74,7 +74,7 @@ class Asked(Numbers):
     """The same on the other ranks."""
 
     def __init__(self, comm: Any):
-        super().__init__(0)
+        super().__init__(range(0))
         self._comm = comm
 
     def take(self) -> int | None:
@@ -114,11 +114,3 @@ class Asked(Numbers):
 
     def _say(self, word: _Word, number: int = 0, state: int = 0) -> None:
         self._comm.Send(np.array([word, number, state], dtype=np.int64), 0, _ASK)
-
-
-class Fixed(Numbers):
-    """Every rank's own share of the numbers, where MPI does not let several threads use it: first, first + step, ..."""
-
-    def __init__(self, numbers: range, told: Told):
-        super().__init__(0, told)
-        self._left = iter(numbers)

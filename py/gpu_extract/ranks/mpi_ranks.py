@@ -14,7 +14,7 @@ from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, is_inte
 from gpu_extract.perf.calls import timed
 from gpu_extract.perf.clock import now, sleep
 from gpu_extract.perf.recorder import MPI, NULL
-from gpu_extract.ranks.hand_out import Asked, Fixed, Served
+from gpu_extract.ranks.hand_out import Asked, Served
 from gpu_extract.ranks.node_memory import NodeMemory
 from gpu_extract.ranks.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.ranks.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
@@ -156,7 +156,7 @@ class MpiComm(Comm):
             takers = np.empty(self.size, dtype=np.int64)
             self._comm.Allgather(np.array([takes], dtype=np.int64), takers)
             first = int(takers[:self.rank].sum())
-            return Fixed(range(first, count if takes else first, int(takers.sum())), told)
+            return Numbers(range(first, count if takes else first, int(takers.sum())), told)
         apart = self._mpi.Intracomm(self._comm).Dup()
         return Served(self._mpi, apart, count, told) if self.rank == 0 else Asked(apart)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from gpu_extract.errors import ConfigError, Ranges, did_you_mean, one_of, out_of_range
+from gpu_extract.errors import Ranges, did_you_mean, not_allowed, out_of_range, refuse
 
 BANDS = ("b", "r", "z", "tiny", "side")
 TABLES = ("side",)            # those whose spots are tables
@@ -111,17 +111,13 @@ class SimConfig:
     field_seed: int | None = None
 
     def __post_init__(self) -> None:
-        problems = [*self._problems(), *_defect_problems(self.defects)]
-        if problems:
-            raise ConfigError("; ".join(problems))
+        refuse([*self._problems(), *_defect_problems(self.defects)])
 
     def _problems(self) -> Iterator[str]:
         if not _CAMERA.fullmatch(self.camera):
             yield (f"camera is {self.camera!r}, must be one of {', '.join(BANDS)}, with a digit (r5) or without"
                    + did_you_mean(self.camera, BANDS))
-        for name, allowed in (("flavor", FLAVORS), ("program", PROGRAMS), ("variance", VARIANCES)):
-            if getattr(self, name) not in allowed:
-                yield one_of(name, getattr(self, name), allowed)
+        yield from not_allowed(self, {"flavor": FLAVORS, "program": PROGRAMS, "variance": VARIANCES})
         yield from out_of_range(self, _RANGES)
         if not _is_night(self.night):
             yield f"night is {self.night}, must be a date from 1900 on, written YYYYMMDD"

@@ -52,5 +52,4 @@ def _in_pixels(centre: Array, sigma: float) -> Array:
 
     edges = np.arange(-HALF - 0.5, HALF + 1)
     steps = 0.5 * erf((edges - centre[..., np.newaxis]) / (np.sqrt(2) * sigma))
-    light: Array = np.diff(steps, axis=-1)
-    return light
+    return np.diff(steps, axis=-1)

@@ -17,7 +17,7 @@ from gpu_extract.simulate.lamp import add_lines, lamp_flux
 from gpu_extract.simulate.noise import add_noise
 from gpu_extract.simulate.spectra import Truth, common_light, fibre_throughput, target_light, truth_wave
 from gpu_extract.simulate.targets import target_of
-from gpu_extract.simulate.troubles import add_troubles, broadened, shifted, with_tail
+from gpu_extract.simulate.troubles import add_troubles, broadened, with_tail
 from gpu_extract.spots import add_to_image, centres, make_spots
 
 TILE = 128              # bins projected at a time: the spots of a bundle then stay within a few MB
@@ -79,7 +79,7 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRe
     camera = config.band, config.spectrograph, detectors_needed(replace(config, specmin=lo, nspec=hi - lo))
     psf = with_tail(psf_model(*camera), config.tails)
     given = psf_model(*camera, wider=config.psf_error) if psf.tabulated else broadened(psf, config.psf_error)
-    psf = shifted(psf, config.flexure)
+    psf = replace(psf, x=psf.x.plus(config.flexure[0]), y=psf.y.plus(config.flexure[1]))
     with recorder.span("truth"):
         truth = make_truth(config, psf, (lo, hi))
     ncolumn = _columns(config, psf, hi)

@@ -1,4 +1,6 @@
 """Header and fibre map of a simulated frame, with the keywords that users and pipelines look for."""
+from datetime import date
+
 import numpy as np
 
 from gpu_extract.data import Card, FiberMap, PsfModel
@@ -25,11 +27,7 @@ _UNITS = {"TARGET_RA": "deg", "TARGET_DEC": "deg", "FIBER_RA": "deg", "FIBER_DEC
 
 def modified_julian_date(night: int) -> float:
     """MJD of a moment in the night YYYYMMDD at Kitt Peak (07:12 UT of the next day)."""
-    year, month, day = night // 10000, night // 100 % 100, night % 100
-    shift = (14 - month) // 12
-    y, m = year + 4800 - shift, month + 12 * shift - 3
-    julian_day = day + (153 * m + 2) // 5 + 365 * y + y // 4 - y // 100 + y // 400 - 32045
-    return julian_day - 2400001 + 1.3
+    return date(night // 10000, night // 100 % 100, night % 100).toordinal() - date(1858, 11, 17).toordinal() + 1.3
 
 
 def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card, ...]:

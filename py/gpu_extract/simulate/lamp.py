@@ -10,8 +10,7 @@ from gpu_extract.spots import add_to_image, make_spots
 def lamp_flux(config: SimConfig, truth: Truth) -> np.ndarray:
     """What the lines are of the truth's flux: (nfibre, nwave) float32, electron/Angstrom."""
     lines = deposit(truth.wave, *lamp_lines(config)) / truth.step
-    flux: np.ndarray = (truth.throughput[:, np.newaxis] * lines).astype(np.float32)
-    return flux
+    return (truth.throughput[:, np.newaxis] * lines).astype(np.float32)
 
 
 def add_lines(expected: Array, config: SimConfig, psf: PsfModel, truth: Truth) -> None:

@@ -19,11 +19,7 @@ def with_tail(psf: PsfModel, amplitude: float) -> PsfModel:
     if amplitude == 0:
         return psf
     like = psf.cores[0].sigma_x          # files have one wavelength range for all parameters of a spot's shape
-
-    def same(value: float) -> Legendre:
-        return Legendre(np.full((psf.nfibre, 1), value), like.wmin, like.wmax)
-
-    return replace(psf, tail=Tail(same(amplitude), same(CORE), same(1.0), same(1.0), same(INDEX)))
+    return replace(psf, tail=Tail(*map(like.same, (amplitude, CORE, 1.0, 1.0, INDEX))))
 
 
 def broadened(psf: PsfModel, share: float) -> PsfModel:
@@ -33,16 +29,6 @@ def broadened(psf: PsfModel, share: float) -> PsfModel:
 
     return replace(psf, cores=tuple(replace(core, sigma_x=wider(core.sigma_x), sigma_y=wider(core.sigma_y))
                                     for core in psf.cores))
-
-
-def shifted(psf: PsfModel, flexure: tuple[float, float]) -> PsfModel:
-    """A PSF whose traces lie so many pixels (x, y) beside."""
-    def beside(series: Legendre, by: float) -> Legendre:
-        coeff = series.coeff.copy()
-        coeff[:, 0] += by
-        return replace(series, coeff=coeff)
-
-    return replace(psf, x=beside(psf.x, flexure[0]), y=beside(psf.y, flexure[1]))
 
 
 def add_troubles(expected: Array, config: SimConfig, psf: PsfModel, truth: Truth) -> None:
@@ -80,5 +66,4 @@ def tail_scale(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Array:
     for start in range(0, len(wave), 256):
         part = slice(start, start + 256)
         scale[:, part] = make_spots(psf, fibres, wave[part]).stamps[:, :, 0, 0]
-    found: Array = scale / (amp * r2 / (core**2 + r2) ** (1 + index / 2))
-    return found
+    return scale / (amp * r2 / (core**2 + r2) ** (1 + index / 2))

@@ -35,12 +35,8 @@ def core_of(stamps: Array, fibres: IntArray, waves: Array, domain: tuple[float, 
     knots = np.linalg.solve(_samples(nx * px), knots.swapaxes(2, 3)).swapaxes(2, 3)
     terms = np.tensordot(np.linalg.inv(_powers(waves, domain)), knots, axes=(1, 1))
     series = _of_all(terms.transpose(1, 2, 3, 0), fibres, nfibre)
-
-    def same(value: float) -> Legendre:
-        return Legendre(np.full((nfibre, 1), value), *domain)
-
-    return Core(same(1 / px), same(1 / py), Legendre(np.ascontiguousarray(series.transpose(1, 2, 0, 3)), *domain),
-                tabulated=True)
+    shapes = Legendre(np.ascontiguousarray(series.transpose(1, 2, 0, 3)), *domain)
+    return Core(shapes.same(1 / px), shapes.same(1 / py), shapes, tabulated=True)
 
 
 def magnified(waves: Array, domain: tuple[float, float]) -> float:
@@ -56,8 +52,7 @@ def magnified(waves: Array, domain: tuple[float, float]) -> float:
 def nodes_of(count: int, domain: tuple[float, float]) -> Array:
     """Wavelengths at which a table is best made: Chebyshev's, ascending."""
     at = -np.cos(np.pi * (np.arange(count) + 0.5) / count)
-    waves: Array = 0.5 * (domain[0] + domain[1]) + 0.5 * (domain[1] - domain[0]) * at
-    return waves
+    return 0.5 * (domain[0] + domain[1]) + 0.5 * (domain[1] - domain[0]) * at
 
 
 def stamps_of(psf: PsfModel, waves: Array, positions: tuple[int, int]) -> Array:
@@ -73,7 +68,7 @@ def stamps_of(psf: PsfModel, waves: Array, positions: tuple[int, int]) -> Array:
         for q in range(positions[1]):
             at = [half + (n + 0.5) / count - 0.5
                   for half, n, count in zip((ny // 2, nx // 2), (p, q), positions, strict=True)]
-            y, x = (replace(psf.x, coeff=np.full((psf.nfibre, 1), place)) for place in at)
+            y, x = (psf.x.same(place) for place in at)
             table[:, :, p, q] = make_spots(replace(psf, x=x, y=y), (0, psf.nfibre), waves).stamps
     return table
 
@@ -105,8 +100,7 @@ def _samples(count: int) -> Array:
     """(count, count): the B-splines at the knots."""
     rows = np.arange(count)
     apart = np.abs(rows[:, None] - rows)
-    values: Array = np.array([*SAMPLES, 0.0])[np.minimum(apart, len(SAMPLES))]
-    return values
+    return np.array([*SAMPLES, 0.0])[np.minimum(apart, len(SAMPLES))]
 
 
 def _powers(waves: Array, domain: tuple[float, float], count: int | None = None) -> Array:
@@ -125,5 +119,4 @@ def _of_all(values: Array, fibres: IntArray, nfibre: int) -> Array:
     from scipy.interpolate import make_interp_spline  # not needed where every fibre has stamps
 
     at = np.clip(np.arange(nfibre), fibres[0], fibres[-1])
-    made: Array = make_interp_spline(fibres, values, k=min(3, len(fibres) - 1))(at)
-    return made
+    return make_interp_spline(fibres, values, k=min(3, len(fibres) - 1))(at)

@@ -81,7 +81,9 @@ def _body(args: argparse.Namespace) -> int:
 
         print_profile(args.file, sys.stdout, args.top)
     elif args.command == "nsys":
-        _nsys(args)
+        from gpu_perf import nsys, nsys_report
+
+        _tell(args, nsys_report.report_of(nsys.read_profile(Path(args.file))))
     elif args.command == "talp":
         _talp(args)
     else:
@@ -96,13 +98,6 @@ def _report(args: argparse.Namespace) -> None:
     reference = read_run(Path(args.reference)) if args.reference else None
     asked = Asked(reference, args.focus, ceilings(args.ceilings))
     _tell(args, report_of(read_run(Path(args.file)), asked))
-
-
-def _nsys(args: argparse.Namespace) -> None:
-    from gpu_perf.nsys import read_profile
-    from gpu_perf.nsys_report import report_of
-
-    _tell(args, report_of(read_profile(Path(args.file))))
 
 
 def _tell(args: argparse.Namespace, report: "Report") -> None:

@@ -94,8 +94,7 @@ def _tilt(psf: PsfModel, fibres: tuple[int, int], wave: Array, at: tuple[Array, 
     else:
         step = 1e-3 * (psf.wavelength_range[1] - psf.wavelength_range[0])
         y, x = centres(psf, fibres, wave + step) - centres(psf, fibres, wave - step)
-    found: Array = x / y
-    return found
+    return x / y
 
 
 def with_slope(around: Array) -> tuple[Array, Array]:
@@ -110,8 +109,7 @@ def with_slope(around: Array) -> tuple[Array, Array]:
 
 def _cut(rows: Array, first: IntArray, size: int) -> Array:
     """`size` numbers of every row from its `first` on."""
-    found: Array = np.take_along_axis(rows, first[..., np.newaxis] + np.arange(size), axis=-1)
-    return found
+    return np.take_along_axis(rows, first[..., np.newaxis] + np.arange(size), axis=-1)
 
 
 def light_and_moment(image: Image, made: Filters, rows: int, noise: float, off: float) -> tuple[Array, Array, Array]:

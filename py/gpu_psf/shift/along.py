@@ -20,17 +20,7 @@ from gpu_extract.spots import make_spots
 from gpu_psf.data import Lines
 from gpu_psf.own_lines import coordinates
 from gpu_psf.series import series_at
-from gpu_psf.shift.across import (
-    WINGS,
-    Filters,
-    as_moments,
-    groups,
-    half_window,
-    joined,
-    light_and_moment,
-    make_filters,
-    with_slope,
-)
+from gpu_psf.shift import across
 from gpu_psf.shift.surface import Moments
 
 STRETCHES, MOST = 12, 2 # of the CCD, and lines that are used of each
@@ -86,8 +76,8 @@ def choose_all(psf: PsfModel, lines: Lines) -> list[Marks]:
 def looks(psf: PsfModel, marks: Sequence[Marks], *, all_of_them: bool) -> Iterator[tuple[tuple[int, int], Marks]]:
     """Fibres lo .. hi - 1 and the marks that are looked at there; see across.groups."""
     for mine in marks:
-        parts = groups(psf.nfibre, all_of_them=all_of_them) if mine.fibre is None else [(mine.fibre, mine.fibre + 1)]
-        yield from ((fibres, mine) for fibres in parts)
+        one = [] if mine.fibre is None else [(mine.fibre, mine.fibre + 1)]
+        yield from ((fibres, mine) for fibres in one or across.groups(psf.nfibre, all_of_them=all_of_them))
 
 
 def choose(psf: PsfModel, lines: Lines, fibre: int | None = None) -> Marks:
@@ -125,22 +115,22 @@ def brightest(marks: Marks, count: int) -> Marks:
 
 def along(image: Image, noise: float, psf: PsfModel, every: Sequence[Marks], how: tuple[float, bool]) -> Moments:
     """Moments of the chosen lines; see across.across, of which `how` is."""
-    half, parts = half_window(psf), []
+    half, parts = across.half_window(psf), []
     off, all_of_them = how
     rows = 2 * reach(psf) + 1
     for fibres, marks in looks(psf, every, all_of_them=all_of_them):
         wave = marks.lines.wave[marks.chosen]
-        made = make_filters(psf, fibres, wave, half)
-        light, _, _ = light_and_moment(image, made, rows, noise, off)
+        made = across.make_filters(psf, fibres, wave, half)
+        light, _, _ = across.light_and_moment(image, made, rows, noise, off)
         good = np.isfinite(light)
         good &= good.sum(axis=2, keepdims=True) >= ENOUGH * rows
         light = np.where(good, light, 0)
         weight = row_filters(row_profiles(psf, fibres, marks, made, rows), good)
         spread = noise**2 * (made.weight[:, :, 0] ** 2).sum(axis=2)[..., np.newaxis] + np.maximum(light, 0)
-        parts.append(as_moments(fibres, wave, ((weight[:, :, 1] * light).sum(axis=2),
-                                               (weight[:, :, 0] * light).sum(axis=2),
-                                               (weight[:, :, 1] ** 2 * spread).sum(axis=2))))
-    return joined(parts)
+        sums = [part.sum(axis=2) for part in (weight[:, :, 1] * light, weight[:, :, 0] * light,
+                                              weight[:, :, 1] ** 2 * spread)]
+        parts.append(across.as_moments(fibres, wave, sums))
+    return across.joined(parts)
 
 
 def row_filters(parts: Array, good: np.ndarray) -> Array:
@@ -151,14 +141,14 @@ def row_filters(parts: Array, good: np.ndarray) -> Array:
     return np.asarray(np.linalg.solve(gram, used)[:, :, :2], np.float64)
 
 
-def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Filters, rows: int) -> Array:
+def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: across.Filters, rows: int) -> Array:
     """What the rows of each line's window have: the line with what is not told from it, the derivative of all lines, a
     constant, a slope, a bend, and the neighbours that are told from it: (nfibre, nline, 6, rows).
 
     made: filters over its columns
     """
     weight, column, row = made.weight[:, :, 0], made.column, made.row
-    lines, wide = marks.lines, rows + 2 * WINGS
+    lines, wide = marks.lines, rows + 2 * across.WINGS
     near = _beside(psf, fibres, marks)
     needed = np.unique(np.concatenate(near))
     spots = make_spots(psf, fibres, lines.wave[needed])
@@ -172,13 +162,13 @@ def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: Fil
             seen = np.where((columns >= 0) & (columns < span), np.take_along_axis(
                 weight[:, n], np.clip(columns, 0, span - 1), axis=1), 0.0)
             values = (spots.stamps[:, k] @ seen[:, :, np.newaxis])[..., 0]            # (nfibre, ny)
-            at = spots.y0[:, k, np.newaxis] + np.arange(ny) - (row[:, n, np.newaxis] - rows // 2 - WINGS)
+            at = spots.y0[:, k, np.newaxis] + np.arange(ny) - (row[:, n, np.newaxis] - rows // 2 - across.WINGS)
             on = (at >= 0) & (at < wide)
             fibre = np.broadcast_to(np.arange(len(at))[:, np.newaxis], at.shape)
             kind = int(TOLD <= abs(y[other] - y[marks.chosen[n]]) < CLEAR)
             profile[kind, fibre[on], n, at[on]] += values[on] * lines.strength[other]
         profile[:, :, n] /= lines.strength[marks.chosen[n]]
-    (p, others_p), (slope, others_slope) = with_slope(profile)
+    (p, others_p), (slope, others_slope) = across.with_slope(profile)
     flat, u = np.broadcast_to(np.ones(rows), p.shape), np.linspace(-1, 1, rows)
     return np.stack([p, slope + others_slope, flat, flat * u, flat * u**2, others_p], axis=2)
 

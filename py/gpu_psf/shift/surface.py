@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_extract.data import Array, IntArray, Legendre, PsfModel
+from gpu_extract.data import Array, IntArray, PsfModel
 from gpu_psf.series import legendre, legvander
 
 CLIP = 4.0              # standard deviations: windows farther off are left out
@@ -31,7 +31,7 @@ class Surface:
     """Shifts of a camera's fibres in pixels.
 
     orders: (nterm, 2) Legendre orders across the fibres and in wavelength; coeff, covariance: of the terms
-    nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to; scatter: of these, over their noise
+    nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to
     """
 
     orders: IntArray
@@ -40,15 +40,13 @@ class Surface:
     nfibre: int
     ends: tuple[float, float]
     used: int = 0
-    scatter: float = 1.0
 
     def basis(self, fibre: Array | IntArray, wave: Array) -> Array:
         """The terms at fibres and wavelengths (n,): (n, nterm)."""
         place = 2 * np.asarray(fibre, np.float64) / max(self.nfibre - 1, 1) - 1
         most = int(self.orders.max(initial=0))
         across, along = legvander(place, most), legendre(wave, self.ends, most)
-        terms: Array = across[:, self.orders[:, 0]] * along[:, self.orders[:, 1]]
-        return terms
+        return across[:, self.orders[:, 0]] * along[:, self.orders[:, 1]]
 
     def grid(self) -> Array:
         """The terms at 9 x 9 places all over the camera, (81, nterm)."""
@@ -103,7 +101,7 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
         scatter = max(1.4826 * float(np.median(apart)), 1.0) if len(apart) else 1.0
         kept = apart < CLIP * scatter
     return replace(before, coeff=before.coeff + step, covariance=_solved(matrix, np.eye(len(known))),
-                   used=int(kept.sum()), scatter=scatter)
+                   used=int(kept.sum()))
 
 
 def _solved(matrix: Array, right: Array) -> Array:
@@ -118,12 +116,4 @@ def _known(orders: IntArray) -> Array:
 
 def moved_by(psf: PsfModel, dx: Surface, dy: Surface) -> PsfModel:
     """The PSF with its traces moved."""
-    return replace(psf, x=_moved(psf.x, dx), y=_moved(psf.y, dy))
-
-
-def _moved(trace: Legendre, shift: Surface) -> Legendre:
-    by = shift.series()
-    coeff = np.zeros((len(trace.coeff), max(by.shape[1], trace.coeff.shape[1])))
-    coeff[:, :trace.coeff.shape[1]] = trace.coeff
-    coeff[:, :by.shape[1]] += by
-    return replace(trace, coeff=coeff)
+    return replace(psf, x=psf.x.plus(dx.series()), y=psf.y.plus(dy.series()))

@@ -101,7 +101,10 @@ def _numbers(x: Array, slit: Slit) -> tuple[np.ndarray, float]:
             row.append(min(ways, key=lambda way: way[0]))
         best.append(row)
     ends = sorted(((cost, path) for cost, path in best[-1] if path[-1] < slit.count), key=lambda way: way[0])
-    numbers = np.array(_clearest(ends, len(x), slit))
+    if len(ends) > 1 and ends[1][0] - ends[0][0] < CLEARER:
+        raise InputError(f"found {len(x)} traces in the flat, expected {slit.count}: which are missing cannot be told "
+                         f"from the gaps; give --fibres {len(x)}, --bundlesize, or another flat")
+    numbers = np.array(ends[0][1])
     expected = np.diff(numbers) + gap * np.diff(bundle[numbers])
     if (np.abs(steps - expected) > MOST_OFF * np.sqrt(np.diff(numbers))).any():
         raise InputError(f"found {len(x)} traces in the flat, {_grouped(steps)}, expected {slit.count}{_sized(slit)}: "
@@ -119,7 +122,8 @@ def _check_gaps(steps: Array, slit: Slit) -> None:
 def _steps(x: Array) -> Array:
     """Distances of neighbours in pitches."""
     steps = np.diff(x)
-    return steps / np.array([_pitch(steps, n) for n in range(len(steps))])
+    around = [steps[max(n - AROUND, 0):n + AROUND + 1] for n in range(len(steps))]
+    return steps / np.array([np.median(near[near < 1.5 * np.quantile(near, 0.25)]) for near in around])   # of no gaps
 
 
 def _grouped(steps: Array) -> str:
@@ -132,21 +136,6 @@ def _sized(slit: Slit) -> str:
     if slit.bundle is None:
         return ""
     return f", bundles of {' | '.join(map(str, np.bincount(slit.number)))}"
-
-
-def _clearest(ends: list[tuple[float, list[int]]], found: int, slit: Slit) -> list[int]:
-    """The best numbering; InputError where another is nearly as good: then nobody knows which fibres are missing."""
-    chosen = ends[0]
-    if len(ends) > 1 and ends[1][0] - chosen[0] < CLEARER:
-        raise InputError(f"found {found} traces in the flat, expected {slit.count}: which are missing cannot be told "
-                         f"from the gaps; give --fibres {found}, --bundlesize, or another flat")
-    return chosen[1]
-
-
-def _pitch(steps: Array, n: int) -> float:
-    """The distance of neighbours around step n: the median of what is no gap."""
-    near = steps[max(n - AROUND, 0):n + AROUND + 1]
-    return float(np.median(near[near < 1.5 * np.quantile(near, 0.25)]))
 
 
 def _gap(steps: Array, slit: Slit) -> float:

@@ -13,8 +13,8 @@ from gpu_psf.start.profiles import Traces
 LENGTH = 31              # rows over which the ground is the median
 
 
-def ground_between(image: Image, traces: Traces, length: int = LENGTH) -> Array:
-    """(ny, nx) electron: the median over `length` rows of the pixels nearest to the middle of two traces, and straight
+def ground_between(image: Image, traces: Traces) -> Array:
+    """(ny, nx) electron: the median over LENGTH rows of the pixels nearest to the middle of two traces, and straight
     lines between those; beyond the outer valleys what is there. Masked pixels do not count."""
     ny, nx = image.shape
     y = np.arange(ny, dtype=float)
@@ -26,6 +26,6 @@ def ground_between(image: Image, traces: Traces, length: int = LENGTH) -> Array:
     for valley in value:
         bad = ~np.isfinite(valley)
         valley[bad] = np.interp(rows[bad], rows[~bad], valley[~bad]) if (~bad).any() else 0.0
-    smooth = median_filter(value, size=(1, length), mode="nearest")
+    smooth = median_filter(value, size=(1, LENGTH), mode="nearest")
     columns = np.arange(nx, dtype=float)
     return np.stack([np.interp(columns, middle[:, row], smooth[:, row]) for row in rows])

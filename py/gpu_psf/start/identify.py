@@ -31,6 +31,7 @@ STRETCHES, CURVES = 33, (13, 35)     # that a search tries; where the middle is 
 OFF = 0.03               # of the range: how far each of its ends may be off
 CURVED = 0.015, 0.04            # of the range: the largest of these curvatures
 SAMPLES = 512
+MOST_ALONG, MOST_ACROSS = 8.0, 5.0      # pixels that a given PSF may be off in y and x
 
 
 def rows_of(solution: Solution, lines: Array) -> Array:
@@ -113,13 +114,13 @@ def _enough(count: int, seen: Seen, lines: Array, solution: Solution, tolerance:
                          "start that of this spectrograph?")
 
 
-def shifted(solution: Solution, seen: Seen, lines: Array, most: float = 8.0) -> tuple[Solution, float]:
-    """A solution moved along the dispersion, by up to `most` pixels, to where most lines agree, and by how much.
+def shifted(solution: Solution, seen: Seen, lines: Array) -> tuple[Solution, float]:
+    """A solution moved along the dispersion, by up to MOST_ALONG pixels, to where most lines agree, and by how much.
 
     Raises InputError where no shift stands out.
     """
     expected = rows_of(solution, lines)
-    edges = np.arange(-most - VOTE / 2, most + VOTE, VOTE)
+    edges = np.arange(-MOST_ALONG - VOTE / 2, MOST_ALONG + VOTE, VOTE)
     votes = np.zeros(len(edges) - 1)
     for i, row in enumerate(expected):
         apart = seen.row[seen.fibre == i][None, :] - row[np.isfinite(row)][:, None]
@@ -128,7 +129,7 @@ def shifted(solution: Solution, seen: Seen, lines: Array, most: float = 8.0) -> 
     best = int(smooth.argmax())
     level, found = float(np.median(smooth)), float(smooth[best])
     if found < level + 5 * np.sqrt(max(level, 1.0) / 5) + 1:
-        raise InputError(f"no shift of up to {most:g} pixels brings the start's lines onto those that are seen: "
+        raise InputError(f"no shift of up to {MOST_ALONG:g} pixels brings the start's lines onto those that are seen: "
                          f"{len(seen.row)} are seen, {int(np.isfinite(expected).sum())} expected; give a start that is "
                          "nearer, or the right list of lines")
     near = slice(max(best - 3, 0), best + 4)
@@ -145,14 +146,12 @@ def moved_along(solution: Solution, shift: float) -> Solution:
     return replace(solution, wave=Legendre(coeff, low, high))
 
 
-def solution_of(psf: PsfModel, ny: int, orders: IntArray | None = None) -> Solution:
+def solution_of(psf: PsfModel, ny: int) -> Solution:
     """The wavelengths against the row of a PSF that is there."""
     coordinate = np.linspace(*psf.wavelength_range, SAMPLES)
     rows = centres(psf, (0, psf.nfibre), coordinate)[0]
-    wave = np.broadcast_to(coordinate, rows.shape)
-    if psf.own is not None:
-        wave = at_rows(psf.own, coordinate)
-        orders = np.arange(psf.nfibre) if orders is None else orders
+    wave = np.broadcast_to(coordinate, rows.shape) if psf.own is None else at_rows(psf.own, coordinate)
+    orders = None if psf.own is None else np.arange(psf.nfibre)
     return Solution(fit_series(rows, wave, (0.0, ny - 1.0), psf.y.coeff.shape[1], beyond=2.0), 0.0,
                     np.ones(0, dtype=bool), orders)
 
@@ -170,8 +169,7 @@ class Range:
         """A parabola through the three."""
         middle = (self.first + self.last) / 2 if self.middle is None else self.middle
         u = 2 * y / (ny - 1) - 1
-        found: Array = middle + (self.last - self.first) / 2 * u + ((self.first + self.last) / 2 - middle) * u**2
-        return found
+        return middle + (self.last - self.first) / 2 * u + ((self.first + self.last) / 2 - middle) * u**2
 
 
 def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> Solution:
@@ -190,10 +188,9 @@ def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> So
     return Solution(legendre_of_rows(every, ny), 0.0, np.ones(0, dtype=bool))
 
 
-def _brightest(seen: Seen, fibre: int, most: int = BRIGHT) -> Array:
+def _brightest(seen: Seen, fibre: int) -> Array:
     own = np.flatnonzero(seen.fibre == fibre)
-    found: Array = np.sort(seen.row[own[np.argsort(-seen.light[own])[:most]]])
-    return found
+    return np.sort(seen.row[own[np.argsort(-seen.light[own])[:BRIGHT]]])
 
 
 def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
@@ -282,26 +279,19 @@ def _follow(coeff: Array, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     return max(tried, key=lambda t: t[0])[1]
 
 
-def shift_across(pix: Array, psf: PsfModel, most: float = 5.0) -> float:
+def shift_across(pix: Array, psf: PsfModel) -> float:
     """By how many pixels in x an image's light lies beside a PSF's traces: where the light on them is most.
 
-    Raises InputError where it lies farther than `most`.
+    Raises InputError where it lies farther than MOST_ACROSS.
     """
-    check_beside(pix, psf, most)
-    shifts = np.arange(-most, most + 0.125, 0.25)
+    check_beside(pix, psf, MOST_ACROSS)
+    shifts = np.arange(-MOST_ACROSS, MOST_ACROSS + 0.125, 0.25)
     light = light_on_traces(pix, psf, shifts)
     best = int(np.argmax(light))
     if 0 < best < len(light) - 1:
         low, top, high = light[best - 1:best + 2]
         return float(shifts[best] + 0.25 * 0.5 * (low - high) / (low - 2 * top + high))
     return float(shifts[best])
-
-
-def moved_across(psf: PsfModel, shift: float) -> PsfModel:
-    """The PSF with its traces moved in x."""
-    coeff = psf.x.coeff.copy()
-    coeff[:, 0] += shift
-    return replace(psf, x=replace(psf.x, coeff=coeff))
 
 
 def traces_of(psf: PsfModel, ny: int) -> Traces:

@@ -8,7 +8,7 @@ from scipy.ndimage import median_filter, percentile_filter
 from scipy.signal import find_peaks
 
 from gpu_extract.data import Array, Image, IntArray
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, reading
 from gpu_psf.series import at_rows
 from gpu_psf.start.profiles import Traces, pixel_gaussian
 
@@ -54,11 +54,8 @@ def read_pairs(path: str | os.PathLike[str], columns: tuple[int, int, int] = (0,
 
 def _numbers(path: str | os.PathLike[str], least: int) -> list[list[float]]:
     """The numbers at the beginning of each line of a text, `least` of them or more."""
-    try:
+    with reading(path):
         text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        check_local(str(path))
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a text file") from error
     rows = []
     for count, line in enumerate(text.splitlines(), start=1):
         words = line.split("#")[0].split()
@@ -107,7 +104,9 @@ def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
     for i, (spectrum, noise) in enumerate(zip(light, error, strict=True)):
         if not np.isfinite(noise).any():
             continue
-        rows = _flat_ground(spectrum, width)
+        ground = percentile_filter(median_filter(spectrum, 5, mode="nearest"), 25, int(2 * GROUND * width) | 1,
+                                   mode="nearest")
+        rows = spectrum - ground                           # without what is broader than lines
         quiet = np.where(np.isfinite(noise), noise, 0.0)
         at, facts = find_peaks(rows, prominence=1e-30, wlen=int(20 * width) | 1)
         for row in at[facts["prominences"] > PEAK * np.maximum(quiet[at], 1e-30)]:
@@ -149,13 +148,6 @@ def isolated(seen: Seen, width: float) -> Seen:
 def select_lines(seen: Seen, kept: np.ndarray) -> Seen:
     """Some of the lines."""
     return Seen(*(array[kept] for array in (seen.fibre, seen.row, seen.error, seen.sigma, seen.light)))
-
-
-def _flat_ground(spectrum: Array, width: float) -> Array:
-    """The spectrum without what is broader than lines."""
-    size = int(2 * GROUND * width) | 1
-    ground = percentile_filter(median_filter(spectrum, 5, mode="nearest"), 25, size, mode="nearest")
-    return spectrum - ground
 
 
 def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[float, float, float, float] | None:

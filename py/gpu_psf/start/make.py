@@ -15,7 +15,7 @@ BROAD = 1.3               # times the width of a sharp line: a blend
 
 
 def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[int, int], *,
-             bundles: IntArray | None = None, psferr: float = 0.01, name: str = "start") -> PsfModel:
+             bundles: IntArray | None = None, name: str = "start") -> PsfModel:
     """A PSF of GAUSS-HERMITE of degree 0 (GH-0-0 = 1).
 
     sigma_y: (nfibre, ncoef) pixels against the row, as Legendre series over 0 .. ny - 1; shape: (ny, nx)
@@ -47,7 +47,7 @@ def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[in
     hx, hy = (int(np.clip(np.ceil(HALF * np.median(w)), LEAST_HALF, MOST_HALF)) for w in (width_x, width_y))
     core, one = Core(series[2], series[3], gh), np.zeros(n, dtype=np.int64)
     return PsfModel(series[0], series[1], (core,), None, (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5), shape,
-                    bundle=one if bundles is None else bundles, psferr=psferr, name=name, own=own)
+                    bundle=one if bundles is None else bundles, name=name, own=own)
 
 
 def width_surface(fibre: np.ndarray, row: Array, sigma: Array, light: Array, nfibre: int, ny: int) -> Array:

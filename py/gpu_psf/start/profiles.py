@@ -26,6 +26,7 @@ SMEAR = 0.4              # pixels that a trace may move within a block of rows
 MOST_BLOCKS = 160
 BRIGHT = 15.0            # signal to noise of a block's profile that tells a shape
 CLIP = 5.0
+DEGREE, WIDTH_DEGREE = 4, 1      # in y, of traces and widths
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,12 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
     """Light, centre, sigma, and the centre's error, of the fibres in one block."""
     n, nx = len(x), len(profile)
     centre, width, light = x.copy(), np.full(n, sigma), np.zeros(n)
-    bounds = _most_moves(x, sigma)
+    room = np.diff(x, prepend=-np.inf, append=np.inf)
+    bounds = np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)      # of how far a centre may move
     weight = np.where(noise > 0, 1 / np.maximum(noise, 1e-30), 0.0)
     nodes = np.linspace(0, nx - 1, max(n // NODES, 1) + 1)
-    ground = _hats(nodes, nx)
+    # the background's broken line: (nx, nodes)
+    ground = coo_array(np.stack([np.interp(np.arange(nx), nodes, unit) for unit in np.eye(len(nodes))], axis=1))
     for step in range(STEPS):
         rows, cols, values = _columns(centre, width, light, nx)
         basis = coo_array((values, (rows, cols)), shape=(nx, 3 * n)).tocsr()
@@ -101,13 +104,6 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
     errors = 1 / np.sqrt(np.maximum(normal.diagonal()[1:3 * n:3], 1e-300))
     seen = (light > 0) & (centre > -0.5) & (centre < nx - 0.5) & (errors < width)
     return light, centre, width, np.where(seen, errors, np.inf)
-
-
-def _most_moves(x: Array, sigma: float) -> Array:
-    """How far a centre may move from where it was found."""
-    room = np.diff(x, prepend=-np.inf, append=np.inf)
-    found: Array = np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)
-    return found
 
 
 def _columns(centre: Array, width: Array, light: Array, nx: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,37 +129,30 @@ def pixel_gaussian(pixel: np.ndarray, centre: Array | float, width: Array | floa
 def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
     """What the derivatives add at the present centre and width: with it, the unknowns are their new values, and the
     profile's own value is not counted twice (light is a factor of its first column)."""
-    total: Array = basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
-    return total
+    return basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
 
 
-def _hats(nodes: Array, nx: int) -> coo_array:
-    """The background's broken line: (nx, nodes)."""
-    return coo_array(np.stack([np.interp(np.arange(nx), nodes, unit) for unit in np.eye(len(nodes))], axis=1))
-
-
-def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int], degree: int = 4,
-               width_degree: int = 1) -> Traces:
+def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int]) -> Traces:
     """Series in y of centres and widths.
 
-    A trace is the common bend plus a series of its own: of `degree` where its blocks tell, of fewer terms where it is
+    A trace is the common bend plus a series of its own: of DEGREE where its blocks tell, of fewer terms where it is
     faint or cut off by the CCD's edge, so that it never leaves the path of its neighbours.
     """
     ny, n = shape[0], len(found.place)
     y = np.arange(ny, dtype=float)
-    common = legfit(2 * y / (ny - 1) - 1, found.x(y).T, max(degree, found.bend.coeff.shape[0])).T
+    common = legfit(2 * y / (ny - 1) - 1, found.x(y).T, max(DEGREE, found.bend.coeff.shape[0])).T
     path = found.x(profiles.y)
-    coeff, width, error = common.copy(), np.zeros((n, width_degree + 1)), np.zeros(n)
+    coeff, width, error = common.copy(), np.zeros((n, WIDTH_DEGREE + 1)), np.zeros(n)
     argument = 2 * profiles.y / (ny - 1) - 1
     typical = float(np.median(profiles.sigma[np.isfinite(profiles.error)]))
     for i in range(n):
         known = np.isfinite(profiles.error[:, i])
         bright = known & (profiles.error[:, i] < profiles.sigma[:, i] / BRIGHT)
-        terms = min(degree + 1, max(int(np.count_nonzero(bright)) // 3, 1)) if bright.any() else 1
+        terms = min(DEGREE + 1, max(int(np.count_nonzero(bright)) // 3, 1)) if bright.any() else 1
         weight = np.where(known, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)
         own, error[i] = _robust(argument, profiles.x[:, i] - path[i], weight, terms)
         coeff[i, :terms] += own
-        wterms = min(width_degree + 1, max(int(np.count_nonzero(bright)) // 4, 1))
+        wterms = min(WIDTH_DEGREE + 1, max(int(np.count_nonzero(bright)) // 4, 1))
         weight = np.where(bright, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)
         width[i, :wterms] = _robust(argument, profiles.sigma[:, i], weight, wterms)[0] if bright.any() else [typical]
     return Traces(legendre_of_rows(coeff, ny), legendre_of_rows(width, ny), np.median(profiles.light, axis=0), error,

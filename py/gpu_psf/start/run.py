@@ -7,18 +7,8 @@ import numpy as np
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
+from gpu_psf.start import identify
 from gpu_psf.start.count import Slit, match_fibres
-from gpu_psf.start.identify import (
-    Range,
-    describe,
-    moved_across,
-    refine,
-    sharp_lines,
-    shift_across,
-    shifted,
-    solution_of,
-    traces_of,
-)
 from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, seen_lines, select_lines
 from gpu_psf.start.make import make_psf, width_surface
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
@@ -39,7 +29,7 @@ class Known:
 
     psf: PsfModel | None = None
     pairs: Pairs | None = None
-    range: Range | None = None
+    range: identify.Range | None = None
     echelle: bool = False
 
 
@@ -113,9 +103,9 @@ def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | No
     if known.psf.tabulated:
         raise InputError(f"{known.psf.name}: its spots are tables, which do not say how wide they are: give --flat, "
                          "too")
-    shift = shift_across(np.asarray(arc.pix, dtype=np.float64), known.psf)
+    shift = identify.shift_across(np.asarray(arc.pix, dtype=np.float64), known.psf)
     tell(f"the arc's light lies {shift:+.2f} pixels in x from the traces of {known.psf.name}")
-    return traces_of(moved_across(known.psf, shift), arc.shape[0]), shift
+    return identify.traces_of(replace(known.psf, x=known.psf.x.plus(shift)), arc.shape[0]), shift
 
 
 def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny: int) -> tuple[Solution, int, float]:
@@ -130,12 +120,12 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
     elif seen is None:
         raise InputError("without an arc wavelengths can only come from known lines: give --arc, or --pairs")
     elif known.psf is not None:
-        solution, along = shifted(solution_of(known.psf, ny), seen, lines)
+        solution, along = identify.shifted(identify.solution_of(known.psf, ny), seen, lines)
     elif known.range is not None:
-        solution = describe(known.range, seen, lines, nfibre, ny)
+        solution = identify.describe(known.range, seen, lines, nfibre, ny)
     else:
         raise InputError("nothing is known of the wavelengths: give --psf, --pairs or --range")
-    solution, pairs = refine(seen, lines, solution, ny=ny)
+    solution, pairs = identify.refine(seen, lines, solution, ny=ny)
     return solution, len(pairs.row), along
 
 
@@ -151,7 +141,7 @@ def _widths(seen: Seen | None, lines: Array, solution: Solution, traces: Traces,
     ny, n = int(solution.wave.wmax) + 1, len(traces.light)
     if seen is None:
         return np.stack([traces.sigma.coeff[:, 0], np.zeros(n)], axis=1)
-    chosen = sharp_lines(isolated(seen, width), lines, solution)
+    chosen = identify.sharp_lines(isolated(seen, width), lines, solution)
     if len(chosen.row) < FEWEST:
         chosen = select_lines(seen, seen.sigma < 1.3 * width)
     return width_surface(chosen.fibre, chosen.row, chosen.sigma, chosen.light, n, ny)
@@ -170,8 +160,3 @@ def suggested_grid(psf: PsfModel) -> tuple[float, float, float]:
     per_pixel = float(np.max((coordinate[1] - coordinate[0]) / np.abs(np.diff(y, axis=1))))
     sigma = float(np.max(psf.cores[0].sigma_y.coeff[:, 0]))
     return float(inside[0]), float(inside[-1]), SAMPLING * sigma * per_pixel
-
-
-def with_name(start: Start, name: str) -> Start:
-    """The same, its PSF called so."""
-    return replace(start, psf=replace(start.psf, name=name))

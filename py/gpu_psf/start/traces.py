@@ -167,9 +167,7 @@ def _chains(y: Array, peaks: list[Array]) -> list[list[tuple[int, float]]]:
 def _foreseen(chain: list[tuple[int, float]], y: Array, block: int, direction: int) -> float:
     """Where a chain goes on in a block: along a straight line through its last few peaks."""
     last = sorted(chain, key=lambda link: -direction * link[0])[:4]
-    if last[0][0] == block:
-        return last[0][1]
-    if len(last) < 2:
+    if last[0][0] == block or len(last) < 2:
         return last[0][1]
     rows, x = y[[link[0] for link in last]], [link[1] for link in last]
     slope = np.polyfit(rows - rows[0], x, 1)[0]
