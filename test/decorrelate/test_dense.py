@@ -5,6 +5,7 @@ import pytest
 from decorrelate.cases import make_bundle
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import dense
+from gpu_extract.decorrelate.weak import told_factor
 
 NWAVE, PAD, STEP, NDIAG = 300, 30, 50, 5
 CUTS = dense.Cuts(slice(0, NWAVE), STEP, PAD, 1, 1e-8)
@@ -65,3 +66,15 @@ def test_parts_with_long_pads_are_made_at_once(doubtful, expected, monkeypatch):
     part = dense.decorrelate(case.normal, case.x, (0, 1), ndiag=NDIAG, cuts=cuts)
     assert parts == expected
     assert (part.status == Status.GOOD).all() and error(case, part).max() < 1e-7
+
+
+def test_correlations_with_the_ends_of_a_patch():
+    """Of the middle fibre's kept bins with the first and the last bin of each fibre, from the inverse itself."""
+    case = make_bundle(3, 60)
+    factor = told_factor(case.normal.icov, (0, 3), (0, 60))
+    places = np.arange(180).reshape(60, 3)
+    covariance = factor.solve(np.eye(180))
+    sigma = np.sqrt(covariance.diagonal())
+    correlation = np.abs(covariance / sigma / sigma[:, None])[:, places[25:30, 1]]
+    found = dense._at_ends(case.normal, factor, dense._columns(factor, places[25:30, 1]), places, (0, 3), (0, 60))
+    assert found == pytest.approx([correlation[:3].max(), correlation[-3:].max()], rel=1e-6)

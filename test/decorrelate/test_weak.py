@@ -71,7 +71,7 @@ def test_a_chain_of_bins_is_not_told_by_its_pivots() -> None:
 @pytest.mark.parametrize(("nfibre", "nwave"), [(1, 1), (1, 60), (2, 4), (5, 60)])
 def test_a_band_of_several_fibres(nfibre: int, nwave: int) -> None:
     """icov, element by element to rounding, bins first, with 1 for masked bins; its inverse, and the 1-norm of that."""
-    bundle = make_bundle(5, 80, mask="column")
+    bundle = make_bundle(5, 80, mask="gap")
     fibres, bins = (0, nfibre), (7, 7 + nwave)
     icov = bundle.dense.reshape(5, 80, 5, 80)[:nfibre, slice(*bins), :nfibre, slice(*bins)]
     icov = icov.transpose(1, 0, 3, 2).reshape(nfibre * nwave, -1).copy()
