@@ -1,11 +1,11 @@
 """What breaks an extraction? Random problems against the oracle, both cores.
 
-usage: search.py [--seed 0] [--count 1300] [--only KIND] [--replay SEED] [--smallest]
+usage: search.py [--seed 0] [--count 1300] [--only KIND] [--replay SEED] [--smallest] [--device]
 
 Each seed is a problem (bench/tools/problems.py): a PSF of one of six families with perturbed coefficients, 1 to 6
 fibres, steps of 0.2 to 40 Angstrom, ranges at all edges of CCD and PSF, honest ivars that vary by 1e4, and a kind of
 mask: the seed's remainder by the number of kinds. --only: one kind, or "masks", all kinds with masked pixels, as many
-problems as --count says. --replay: one problem, in detail.
+problems as --count says. --replay: one problem, in detail. --device: by a device that is simulated, too.
 
 A problem is wrong where an unflagged bin (flags: WEAKBIN, NODATA, ODDPIX) is off by more than max(1e-8 sigma,
 100 eps cond) (bench/tools/judging.py); rash where one is unflagged that double precision cannot tell from others;
@@ -27,7 +27,7 @@ import numpy as np
 from judging import Truth, Verdict, judge, report, truth
 from problems import FAMILIES, KINDS, make, seeds
 
-CORES = ("auto", "dense")
+CORES = ["auto", "dense"]
 
 
 def search(wanted: list[int]) -> dict[str, list[tuple[int, str, Verdict, Truth]]]:
@@ -80,8 +80,11 @@ def main() -> int:
     parser.add_argument("--only", choices=(*KINDS, "masks"))
     parser.add_argument("--replay", type=int)
     parser.add_argument("--smallest", action="store_true")
+    parser.add_argument("--device", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("error")
+    if args.device:
+        CORES.append("device")
     if args.replay is not None:
         problem = make(args.replay)
         if problem is None:

@@ -25,7 +25,7 @@ GUARD = 256        # elements in front of and behind each array: the widest band
 # fibres, wanted bins and their step, family of the PSF, masks
 FRAMES = {"one": (1, 9, 0.8, "v3", False), "two": (2, 30, 0.8, "v3", True), "three": (3, 7, 0.8, "v3", True),
           "five": (5, 45, 0.7, "v3", True), "nine": (9, 27, 0.7, "v3", True), "wide": (5, 19, 0.8, "gh2", True),
-          "tails": (3, 3, 0.8, "tails", False)}
+          "tails": (3, 3, 1.1, "tails", False)}
 # steps in pixels: a fibre's own half-band is 7 at the first, and 9, more than simd_schur.ROWS, at the other
 BANDS = [(nfibre, nwave, mask, step) for nfibre, nwave in ((1, 3), (2, 7), (5, 9), (3, 103), (9, 33))
          for mask in ("clean", "block", "column", "dead") for step in (1.48, 1.1)]

@@ -1,11 +1,14 @@
 """A frame of a random problem against the oracle: what is wrong with it, in units of what rounding allows."""
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from problems import Problem
+from simulated_device import SimulatedDevice
 
 from gpu_extract.data import Frame, Image, SpecMask
+from gpu_extract.device.frames import GpuFrames
 from gpu_extract.errors import GpuExtractError, InternalError
 from gpu_extract.oracle import diagonals, solve_bundle
 from gpu_extract.oracle.exact import WEAK, solve_exact
@@ -148,17 +151,24 @@ class Verdict:
 
 
 def judge(problem: Problem, core: str, known: Truth) -> Verdict:
-    """Extract by a core, and compare."""
+    """Extract by a core, or by a device ("device", which is simulated), and compare."""
     none = np.zeros(known.flux.shape, dtype=bool)
     nothing = np.zeros((3, *none.shape)), none, none, none, none, none
     try:
-        frame = extract(problem.image, problem.psf, replace(problem.config, core=core))
+        frame = _by_device(problem) if core == "device" else extract(problem.image, problem.psf,
+                                                                     replace(problem.config, core=core))
     except (GpuExtractError, ArithmeticError, ValueError, Warning) as error:      # warnings are errors here
         return Verdict(f"{type(error).__name__}: {error}", *nothing)
     assert frame is not None
     if not all(np.isfinite(array).all() for array in (frame.flux, frame.ivar, frame.resolution, frame.chi2pix)):
         return Verdict("numbers that are not finite", *nothing)
     return compare(frame, known, problem.config.wavelength[2])
+
+
+def _by_device(problem: Problem) -> Frame | None:
+    """What a device makes of it, and the CPU of what that leaves."""
+    with closing(GpuFrames(SimulatedDevice)) as backend:
+        return extract(problem.image, problem.psf, problem.config, backend=backend)
 
 
 def compare(frame: Frame, known: Truth, step: float) -> Verdict:

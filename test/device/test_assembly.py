@@ -28,7 +28,8 @@ FAINT = [1e39, 3.4e38, 1.7e308, 1e-40, 1.1e-38, 1e-310]
 
 def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
     """Bundles of so many fibres with everything that decides about a mask bit: values that stand out in one direction
-    or both, equal ones, fractions of exactly a half and 1, no ivar, nothing but that, fibres without a bin to judge."""
+    or both, equal ones, fractions of exactly a half and 1, no ivar, nothing but that, fibres without a bin to judge,
+    and weak bins."""
     rng, found, first = np.random.default_rng(seed), [], 0
     for nfibre in sizes:
         shape = nfibre, nwave
@@ -47,7 +48,7 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
         status = rng.choice([Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
         found.append(BundleResult((first, first + nfibre), flux, ivar,
                                   rng.random((nfibre, 2 * NDIAG + 1, nwave)), chi2pix, fraction,
-                                  mask_bits(ivar, chi2pix, fraction), status))
+                                  mask_bits(ivar, chi2pix, fraction, rng.random(shape) < 0.03), status))
         first += nfibre
     return found
 
@@ -75,6 +76,8 @@ def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[s
     for name, there in (("flux", arrays.flux), ("ivar", arrays.ivar), ("resolution", arrays.resolution),
                         ("chi2pix", arrays.chi2pix), ("pixmask_fraction", arrays.fraction), ("status", arrays.status)):
         there.data[...] = np.concatenate([getattr(result, name) for result in found])
+    weak = np.concatenate([result.mask & np.uint32(SpecMask.WEAKBIN) for result in found])
+    arrays.given_up.data[...] = np.where(weak, np.random.default_rng(1).integers(1, 3, weak.shape), 0)
     step, widths = np.gradient(plan.wave), device.empty((2, nwave))
     widths.data[...] = step, step**2
     Steps(device, device.stream(), shape, sizes, arrays).assemble(widths)

@@ -85,6 +85,18 @@ def test_as_the_cpu(mask: str, wing: float) -> None:
     assert (found.status == Status.GOOD).any()
 
 
+def test_fibres_that_touch_no_other() -> None:
+    """Their icov has no block of two fibres; memory behind it is not what they are coupled by."""
+    whole = bundle("clean")
+    case = Bundle(replace(whole.normal, icov=whole.normal.icov[:, :1].copy()), whole.x, whole.dense)
+    wanted = banded.decorrelate(case.normal, case.x, (0, len(case.x)), ndiag=NDIAG, bins=INNER)
+    device = SimulatedDevice(garbage=0x3F)
+    found = decorrelate(device, BandedCore(device, shape_of([case], INNER, NDIAG)), [case], INNER, NDIAG)
+    assert (found.status == Status.GOOD).all() and (wanted.status == Status.GOOD).all()
+    assert np.abs((found.flux - wanted.flux) * np.sqrt(wanted.ivar)).max() <= 1e-9
+    np.testing.assert_allclose(found.ivar, wanted.ivar, rtol=1e-9)
+
+
 @pytest.mark.parametrize(("mask", "wing", "stamp"), [*((mask, 0.1, NEAR) for mask in MASKS), ("gap", 0.02, NEAR),
                                                      ("clean", 0.005, FAR)])
 def test_as_the_oracle(mask: str, wing: float, stamp: tuple[int, int]) -> None:

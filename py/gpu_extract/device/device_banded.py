@@ -15,7 +15,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.schur import DECAY, LEFT, OF_POLES, WORST
 from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
-from gpu_extract.decorrelate.weak import SAFE, TOLD
+from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import OF_PRODUCT, OF_SHARE, block_lanes, fours, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
@@ -87,7 +87,7 @@ class _Run:
             self.complements(0, self.sizes.halves[0])
         with recorder.device_span("measure"):
             self.measure(0)
-            self.tells("BLOCK_TELLS", self.blocks(0), None, SAFE, s.hw, (s.hw, 2 * s.hw + 1))
+            self.tells("BLOCK_TELLS", self.blocks(0), None, 1.0 / TOLD, s.hw, (s.hw, 2 * s.hw + 1))
             self.look_beyond()
             self.widen()
             self.chains()

@@ -1,5 +1,5 @@
 """How large the work arrays of the banded core on a device are."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,9 @@ class Sizes:
 
     @staticmethod
     def of(shape: PieceShape) -> "Sizes":
-        """The sizes for pieces of a shape."""
+        """The sizes for pieces of a shape. Fibres that touch no other are bundles of their own: icov couples no two."""
+        if shape.nd == 1:
+            shape = replace(shape, bundles=shape.fibres, nfibre=1)
         halves, chunks = tuple(shape.hw + extra for extra in WIDEN), -(-shape.nwave // measure.CHUNK)
         ndiag, half = shape.ndiag, max(halves)
         return Sizes(shape, halves, half, 2 * shape.hw + half, ndiag, sweeps.SIDES + ndiag + 1,

@@ -13,7 +13,7 @@ from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import assembly, gradients, image, normal, quality, spots, sweeps
 from gpu_extract.device.geometry import PsfTables, Terms
 from gpu_extract.device.memory import GIVEN_UP, UNSEEN, Sizes
-from gpu_extract.normal import FAINT_LIGHT
+from gpu_extract.normal import FAINT_LIGHT, LEAST_LIGHT
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.solve import TOLERANCE
 
@@ -88,9 +88,11 @@ class Steps:
         bins, lanes, parts = shape.fibres * shape.nwave, places_of(shape.nwave) * shape.nd, couple_parts(shape.hw)
         self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), shape.fibres * lanes * parts, a.icov, a.white,
                      a.scale, a.gate, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
-        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, a.gate, FAINT_LIGHT, ridge, shape.nd,
-                     shape.hw, shape.nwave, shape.fibres)
-        self._count(UNSEEN, a.given_up, 1)
+        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, a.gate, LEAST_LIGHT, FAINT_LIGHT, ridge,
+                     shape.nd, shape.hw, shape.nwave, shape.fibres)
+        self._launch(normal.take_out, bins * shape.nd, a.icov, a.given_up, a.gate, shape.nd, shape.hw, shape.nwave,
+                     shape.nfibre)
+        self._count(UNSEEN, a.given_up, normal.GIVEN_UP, (shape.first, shape.first + shape.nout))
 
     def solve(self) -> None:
         """x, and the state of the iteration."""
@@ -170,7 +172,8 @@ class Steps:
         a, shape, kept = self.arrays, self.shape, self.sizes.kept
         bins, real = shape.fibres * shape.nout, np.finfo(kept)
         self._count(GIVEN_UP, a.status, int(Status.FAILED))
-        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction, shape.nout, shape.fibres)
+        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction, a.given_up, shape.first, shape.nwave,
+                     shape.nout, shape.fibres)
         self._launch(assembly.find_middles, shape.fibres * -(-shape.nout // assembly.MANY), a.middles, a.chi2pix,
                      a.bits, shape.nout, shape.fibres)
         self._launch(assembly.write[kept.itemsize], bins, a.to_flux, a.to_ivar, a.to_chi2pix, a.to_pixmask_fraction,
@@ -180,8 +183,8 @@ class Steps:
         self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), a.to_resolution, a.resolution,
                      a.targets, a.status, a.resolution.shape[1], shape.nout)
 
-    def _count(self, what: int, marks: DeviceArray, wanted: int) -> None:
-        """How many bins of every fibre have a mark, into one row of the counts."""
-        parts, fibres = self.arrays.parts, self.shape.fibres
-        self._launch(normal.count_marks, fibres * normal.PARTS, parts, marks, wanted, marks.shape[1])
+    def _count(self, what: int, marks: DeviceArray, wanted: int, bins: tuple[int, int] | None = None) -> None:
+        """How many of the bins, all by default, of every fibre have a mark, into one row of the counts."""
+        parts, fibres, nwave = self.arrays.parts, self.shape.fibres, marks.shape[1]
+        self._launch(normal.count_marks, fibres * normal.PARTS, parts, marks, wanted, *(bins or (0, nwave)), nwave)
         self._launch(gradients.add_parts, fibres, self.arrays.counts.part(what, what + 1), parts, normal.PARTS)

@@ -32,17 +32,19 @@ def facts_of(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
     unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
     notes = {"fibres": nfibre, **unknown, "iterations": int(state[gradients.DONE]),
              "error": max(float(np.sqrt(one[gradients.NORM])) for one in states), "halfband": shape.hw,
-             "neighbours": shape.nd - 1, "given_up": int(counts[[UNSEEN, *range(BEYOND, len(counts))]].sum()),
+             "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()),
              "floor": float(state[gradients.FLOOR])}
+    if len(counts) > BEYOND:
+        notes["ran_away"] = int(counts[BEYOND].any())
     return notes, [int(n) for n in np.nonzero(counts[GIVEN_UP])[0]]
 
 
 def is_cpus(facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int], warn: Callable[[str], None]) -> bool:
-    """Whether a bundle is the CPU's: it has bins to be given up, did not converge, or all its fibres were lost.
+    """Whether a bundle is the CPU's: its solution has run away, it did not converge, or all its fibres were lost.
 
     fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
     """
-    if facts["given_up"]:
+    if facts.get("ran_away"):
         return True
     if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
         return len(lost) == len(fibres)

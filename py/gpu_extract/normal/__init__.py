@@ -12,7 +12,7 @@ from gpu_extract.spots import ingredients, simd_cut
 VECTOR = 8           # float64 of the longest vector
 LEAST = 2            # smallest half-band
 LEAST_LIGHT = 1e-10  # of a bin's light on good pixels, weighted by their ivar: below it the bin is given up
-FAINT_LIGHT = 3e-8   # below it a bin is kept but flagged: rounding of its neighbours' Q is 1e-8 of its own
+FAINT_LIGHT = 2e-6   # below it a bin is kept but flagged: its ivar may be off by 1e-8 of itself by rounding of its spot
 
 
 @dataclass(frozen=True)

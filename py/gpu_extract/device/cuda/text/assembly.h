@@ -7,11 +7,12 @@
 #pragma once
 #include "lanes.h"
 
-// Mask bits but for the model's fit, which need no other bin; middles: NaN afterwards.
-BLOCK(128) void mark(index n, unsigned *bits, double *middles, const double *ivar, const double *fraction, index nout,
-                     index fibres)
+// Mask bits but for the model's fit, which need no other bin; middles: NaN afterwards; marks (fibres, nwave): of
+// normal.give_up, where not 0 the bin is weak; first: of its bins that is kept.
+BLOCK(128) void mark(index n, unsigned *bits, double *middles, const double *ivar, const double *fraction,
+                     const signed char *marks, index first, index nwave, index nout, index fibres)
 {
-    unsigned mask = 0;
+    unsigned mask = marks[n / nout * nwave + first + n % nout] ? WEAKBIN : 0;
     if (fraction[n] > 0.5)
         mask |= SOMEBADPIX;
     if (fraction[n] == 1.0)

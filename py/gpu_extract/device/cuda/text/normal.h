@@ -85,31 +85,52 @@ BLOCK(256) void couple(index n, double *icov, const double *white, const double 
     }
 }
 
-// Bins of weight 0 taken out, and which others normal.give_up would, told of alone: such a bundle is the CPU's. A lane
-// for each bin.
+// What is said of a bin whose good pixels have hardly any of its light (normal.LEAST_LIGHT, normal.FAINT_LIGHT).
+enum Light { ENOUGH, FAINT, GIVEN_UP };
+
+// Which bins are given up, of less than `least` of their light, and which are faint, of less than `faint`: told of by
+// `marks`. A lane for each bin.
 //
-// rhs: 0 where weight is; sums (2, fibres, nwave): weight and right side; least: normal.FAINT_LIGHT: the CPU gives up
-// some of these, and flags the others; ridge: see config.regularize.
-BLOCK(128) void give_up(index n, double *icov, double *rhs, signed char *given_up, const double *sums,
-                        const int *gate, double least, double ridge, index nd, index hw, index nwave, index fibres)
+// icov: ridge^2 (config.regularize) is added to its diagonal, 0 of bins without weight; rhs: 0 where weight is; sums (2,
+// fibres, nwave): weight, 0 of a bin that is given up, and right side
+BLOCK(128) void give_up(index n, double *icov, double *rhs, signed char *marks, double *sums, const int *gate, double least,
+                        double faint, double ridge, index nd, index hw, index nwave, index fibres)
 {
     if (gate[n / nwave])
         return;
     double *diagonal = icov + (n / nwave * nd * (2 * hw + 1) + hw) * nwave + n % nwave;
     double weight = sums[n], known = *diagonal;
-    bool dark = !(weight > 0.0);
-    given_up[n] = !dark && !(known > least * weight);
-    *diagonal = dark ? 0.0 : known + ridge * ridge;
-    rhs[n] = dark ? 0.0 : sums[fibres * nwave + n];
+    bool dark = !(weight > 0.0), enough = known > faint * weight, some = known > least * weight;
+    marks[n] = (signed char)(dark || enough ? ENOUGH : some ? FAINT : GIVEN_UP);
+    bool none = dark || marks[n] == GIVEN_UP;
+    *diagonal = none ? 0.0 : known + ridge * ridge;
+    rhs[n] = none ? 0.0 : sums[fibres * nwave + n];
+    sums[n] = none ? 0.0 : weight;
 }
 
-// parts (fibres, PARTS) = how many bins have a mark.
-BLOCK(128) void count_marks(index n, double *parts, const signed char *marks, index wanted, index nwave)
+// The rows and columns of icov of bins that are given up: 0. A lane for each bin and distance of fibres.
+BLOCK(128) void take_out(index n, double *icov, const signed char *marks, const int *gate, index nd, index hw, index nwave,
+                         index nfibre)
+{
+    index bin = n % nwave, f = n / nwave / nd, d = n / nwave % nd;
+    if (gate[f] || f % nfibre + d >= nfibre)
+        return;
+    double *row = icov + (f * nd + d) * (2 * hw + 1) * nwave + bin;
+    const signed char *others = marks + (f + d) * nwave;
+    bool all = marks[f * nwave + bin] == GIVEN_UP;
+    LOOP(index, k, larger(-hw, -bin), smaller(hw, nwave - 1 - bin) + 1)
+        if (all || others[bin + k] == GIVEN_UP)
+            row[(hw + k) * nwave] = 0.0;
+}
+
+// parts (fibres, PARTS) = how many of the bins `first` .. `end` - 1 have a mark.
+BLOCK(128) void count_marks(index n, double *parts, const signed char *marks, index wanted, index first, index end,
+                            index nwave)
 {
     const signed char *mine = marks + n / PARTS * nwave;
     double total = 0.0;
     FOUR_AT_ONCE
-    for (int j = (int)(n % PARTS); j < (int)nwave; j += PARTS)
+    for (int j = (int)(first + n % PARTS); j < (int)end; j += PARTS)
         total += mine[j] == wanted ? 1.0 : 0.0;
     parts[n] = total;
 }
