@@ -5,6 +5,7 @@ import pytest
 from decorrelate.cases import make_bundle
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import dense
+from gpu_extract.decorrelate.weak import told_factor
 
 NWAVE, PAD, STEP, NDIAG = 300, 30, 50, 5
 CUTS = dense.Cuts(slice(0, NWAVE), STEP, PAD, 1, 1e-8)
@@ -39,8 +40,41 @@ def test_patches_grow_where_their_own_covariance_reaches_their_ends(stretches):
     case = make_bundle(1, 160, mask="column")
     cuts = dense.Cuts(slice(0, 160), STEP, 2, 1, 1e-8)
     part = dense.decorrelate(case.normal, case.x, (0, 1), ndiag=NDIAG, cuts=cuts)
+    assert error(case, part).max() < 1e-7
+    assert max(last - first for first, last in stretches) > STEP + 4 * 2
+
+
+def error(case, part):
+    """Of the flux of fibre 0, in sigma, against all of the fibre."""
     root = case.oracle(0).q
     sums = root.sum(axis=1)
-    error = part.flux[0] * sums - root @ case.x[0]
-    assert np.abs(error).max() < 1e-7
-    assert max(last - first for first, last in stretches) > STEP + 4 * 2
+    return np.abs(part.flux[0] * sums - root @ case.x[0])
+
+
+@pytest.mark.parametrize(("doubtful", "expected"), [(False, [(0, 160)]), (True, [(0, 160), (0, 40), (40, 80), (80, 120),
+                                                                               (120, 160)])])
+def test_parts_with_long_pads_are_made_at_once(doubtful, expected, monkeypatch):
+    """Or one by one, where icov does not do for all of them: as far as their own pads reach, with the same answer."""
+    parts = []
+
+    def cancels(one, part, factor):
+        parts.append(part.waves)
+        return doubtful and part.waves[1] - part.waves[0] > 40
+    monkeypatch.setattr(dense, "_cancels", cancels)
+    case = make_bundle(1, 160, mask="column")
+    cuts = dense.Cuts(slice(0, 160), 40, 160, 1, 1e-8)
+    part = dense.decorrelate(case.normal, case.x, (0, 1), ndiag=NDIAG, cuts=cuts)
+    assert parts == expected
+    assert (part.status == Status.GOOD).all() and error(case, part).max() < 1e-7
+
+
+def test_correlations_with_the_ends_of_a_patch():
+    """Of the middle fibre's kept bins with the first and the last bin of each fibre, from the inverse itself."""
+    case = make_bundle(3, 60)
+    factor = told_factor(case.normal.icov, (0, 3), (0, 60))
+    places = np.arange(180).reshape(60, 3)
+    covariance = factor.solve(np.eye(180))
+    sigma = np.sqrt(covariance.diagonal())
+    correlation = np.abs(covariance / sigma / sigma[:, None])[:, places[25:30, 1]]
+    found = dense._at_ends(case.normal, factor, dense._columns(factor, places[25:30, 1]), places, (0, 3), (0, 60))
+    assert found == pytest.approx([correlation[:3].max(), correlation[-3:].max()], rel=1e-6)

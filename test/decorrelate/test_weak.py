@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from scipy.linalg import toeplitz
 
+from decorrelate.cases import make_bundle
 from gpu_extract.decorrelate.dense.pixels import WHOLE, Block, Patch, decorrelate
-from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, band_tells, factor_tells
+from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, Factor, band_tells, banded, factor_tells, told_factor
 from gpu_extract.oracle import exact
 
 
@@ -16,6 +17,14 @@ def test_the_copy_is_the_same() -> None:
 def test_rounding_flags_no_whole_bin() -> None:
     """It raises C_jj icov_jj of a whole bin, up to WHOLE, by 1e4 at most (dense.pixels._raised)."""
     assert 1e4 * WHOLE <= UNKNOWN
+
+
+def factor(icov: np.ndarray) -> Factor:
+    """Of some bins, as a band that holds all of it."""
+    rows = np.zeros(icov.shape, order="F")
+    for k in range(len(icov)):
+        rows[k, :len(icov) - k] = np.diagonal(np.linalg.cholesky(icov), -k)
+    return Factor(rows, icov.diagonal())
 
 
 def overlapping(raised: float) -> np.ndarray:
@@ -30,7 +39,7 @@ def test_two_bins(most: float, scale: float) -> None:
     """C_jj icov_jj a tenth of the limit is told, ten times the limit is not; in any unit."""
     for raised, right in ((0.1 * most, True), (10.0 * most, False)):
         icov = scale * overlapping(raised)
-        assert factor_tells(np.linalg.cholesky(icov), icov.diagonal(), most) == right
+        assert factor_tells(factor(icov), most) == right
     for raised, right in ((0.1 * TOLD, True), (10.0 * TOLD, False)):      # S of the first bin and its diagonal in icov
         own = np.array([[scale / raised, 0.0]])
         assert band_tells(own, np.array([scale])) == right
@@ -51,9 +60,28 @@ def test_a_chain_of_bins_is_not_told_by_its_pivots() -> None:
     said = []
     for size in np.arange(1.0, 2.7, 0.05):
         icov = toeplitz(np.exp(-((np.arange(30) / size) ** 2) / 2))
-        factor, raised = np.linalg.cholesky(icov), np.linalg.inv(icov).diagonal().max()
+        made, raised = factor(icov), np.linalg.inv(icov).diagonal().max()
         if 1e-2 * UNKNOWN < raised < 1e2 * UNKNOWN:
-            assert (factor.diagonal() ** 2 > 10.0 * SAFE).all()
-            assert factor_tells(factor, icov.diagonal()) == (raised <= UNKNOWN)
+            assert (made.band[0] ** 2 > 10.0 * SAFE).all()
+            assert factor_tells(made) == (raised <= UNKNOWN)
             said.append(raised <= UNKNOWN)
     assert any(said) and not all(said)
+
+
+@pytest.mark.parametrize(("nfibre", "nwave"), [(1, 1), (1, 60), (2, 4), (5, 60)])
+def test_a_band_of_several_fibres(nfibre: int, nwave: int) -> None:
+    """icov, element by element to rounding, bins first, with 1 for masked bins; its inverse, and the 1-norm of that."""
+    bundle = make_bundle(5, 80, mask="gap")
+    fibres, bins = (0, nfibre), (7, 7 + nwave)
+    icov = bundle.dense.reshape(5, 80, 5, 80)[:nfibre, slice(*bins), :nfibre, slice(*bins)]
+    icov = icov.transpose(1, 0, 3, 2).reshape(nfibre * nwave, -1).copy()
+    icov[np.diag_indices(len(icov))] += icov.diagonal() == 0.0
+    rows = banded(bundle.normal.icov, fibres, bins)
+    whole = sum(np.diag(row[:len(icov) - k], -k) for k, row in enumerate(rows))
+    assert np.allclose(whole, np.tril(icov), rtol=0.0, atol=1e-15 * icov.diagonal().max())
+    made = told_factor(bundle.normal.icov, fibres, bins)
+    assert made is not None
+    inverse, root = np.linalg.inv(icov), np.sqrt(icov.diagonal())
+    assert np.allclose(made.solve(np.eye(len(icov))), inverse, rtol=0.0, atol=1e-10 * inverse.max())
+    norm = np.abs(inverse * root * root[:, None]).sum(axis=0).max()
+    assert 0.99 * norm <= made.size <= (1.0 + 1e-9) * norm

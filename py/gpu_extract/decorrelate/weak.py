@@ -5,6 +5,9 @@ bins are unknown, too. It has no unit and does not depend on the weights of othe
 on the bin: 100 eps times it is 2e-4 sigma at UNKNOWN. Where such bins are possible, the pixels decide instead of icov
 (dense.pixels).
 """
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 
 from gpu_extract.data import Array
@@ -16,22 +19,87 @@ HIDDEN = 0.1 * TOLD      # that of bins with all pixels good above which a step 
 SAFE = 1e-6      # pivots of a band above that, in units of the diagonals, are more than its rounding
 UNCERTAIN = 1e-11  # those below that allow no certain statement
 ESTIMATE = 10.0  # by how much a norm may be above LAPACK's estimate: three is common, ten is not seen
+AT_ONCE = 256    # columns of the inverse of a factor
 
 
-def factor_tells(factor: Array, diagonal: Array, most: float = UNKNOWN) -> bool:
+@dataclass(frozen=True)
+class Factor:
+    """L with L L' = icov of some bins, as LAPACK's lower band, (half + 1, n), and icov's diagonal, (n,)."""
+
+    band: Array
+    diagonal: Array
+
+    def solve(self, sides: Array) -> Array:
+        """C = icov^-1 times (n,) or (n, count)."""
+        solved: Array = lapack.dpbtrs(self.band, sides, lower=1)[0]
+        return solved
+
+    @cached_property
+    def size(self) -> float:
+        """An estimate of the 1-norm of C, scaled by the root of icov's diagonal, as LAPACK's dpocon makes it.
+
+        Higham 1988, ACM Trans. Math. Softw. 14, 381: from below, by a few products with C
+        """
+        n, root = len(self.diagonal), np.sqrt(self.diagonal)
+        side, found = np.full(n, 1.0 / n), 0.0
+        for _ in range(5):
+            product = root * self.solve(root * side)
+            found = max(found, float(np.abs(product).sum()))
+            slope = root * self.solve(root * np.copysign(1.0, product))
+            steepest = int(np.abs(slope).argmax())
+            if abs(slope[steepest]) <= slope @ side:
+                break
+            side = np.zeros(n)
+            side[steepest] = 1.0
+        side = np.linspace(1.0, 2.0, n) * (-1.0) ** np.arange(n)
+        return max(found, 2.0 / (3.0 * n) * float(np.abs(root * self.solve(root * side)).sum()))
+
+
+def banded(icov: Array, fibres: tuple[int, int], waves: tuple[int, int]) -> Array:
+    """icov of fibres lo .. hi - 1 on a range of bins, ordered by bins, then fibres: (half + 1, n), LAPACK's lower band.
+
+    Bins of weight 0 (zero diagonal) get 1 on the diagonal.
+    """
+    part = icov[slice(*fibres), :fibres[1] - fibres[0], slice(*waves)]
+    (nfibre, nd, nwave), hw = part.shape[:3], icov.shape[3] // 2
+    rows = np.zeros((nwave, nfibre, min(hw, nwave - 1) * nfibre + nd))
+    for d in range(nd):
+        for k in range(max(-hw, 1 - nwave) if d else 0, min(hw, nwave - 1) + 1):
+            values = part[:nfibre - d, d, max(-k, 0):nwave - max(k, 0), hw + k].T
+            column = rows[:nwave - k, :nfibre - d] if k >= 0 else rows[:nwave + k, d:]
+            column[..., abs(k * nfibre + d)] = values
+    rows[..., 0][rows[..., 0] == 0.0] = 1.0
+    return rows.reshape(nwave * nfibre, -1).T
+
+
+def told_factor(icov: Array, fibres: tuple[int, int], waves: tuple[int, int], most: float = UNKNOWN) -> Factor | None:
+    """The factor of icov in the order of `banded`; None where icov is too close to singular; most: see factor_tells."""
+    matrix = banded(icov, fibres, waves)
+    diagonal = matrix[0].copy()
+    band, info = lapack.dpbtrf(matrix, lower=1, overwrite_ab=1)
+    factor = Factor(band, diagonal)
+    return factor if info == 0 and factor_tells(factor, most) else None
+
+
+def factor_tells(factor: Factor, most: float = UNKNOWN) -> bool:
     """Whether no bin is weak by C^-1 = L L': C_jj icov_jj <= most.
 
-    factor: L, (n, n), lower; diagonal: (n,) of icov
-
     Pivots alone do not tell: a chain of bins that only wings distinguish has pivots of 1e-3 each, and C_jj icov_jj of
-    1e11. The 1-norm of C, scaled, is above every C_jj icov_jj; LAPACK's estimate of it costs a few solutions.
+    1e11. The 1-norm of C, scaled, is above every C_jj icov_jj; an estimate of it costs a few solutions. Where it does
+    not tell, C_jj is made of the column of L^-1, which is 0 above bin j.
     """
-    if not (factor.diagonal() ** 2 > UNCERTAIN * diagonal).all():
+    band, diagonal = factor.band, factor.diagonal
+    if not (band[0] ** 2 > UNCERTAIN * diagonal).all():
         return False
-    part, info = lapack.dpocon(factor / np.sqrt(diagonal)[:, None], 1.0, uplo="L")
-    if info == 0 and part * most >= ESTIMATE:
+    if factor.size * ESTIMATE <= most:
         return True
-    return bool(((lapack.dtrtri(factor, lower=1)[0] ** 2).sum(axis=0) * diagonal <= most).all())
+    for first in range(0, len(diagonal), AT_ONCE):
+        some = diagonal[first:first + AT_ONCE]
+        unit = np.eye(len(diagonal) - first, len(some), order="F")
+        columns = lapack.dtbtrs(band[:, first:], unit, uplo="L", overwrite_b=1)[0]
+        if not ((columns**2).sum(axis=0) * some <= most).all():
+            return False
+    return True
 
 
 def band_tells(band: Array, diagonal: Array) -> bool:

@@ -1,14 +1,16 @@
 """The dense core: classical decorrelation patch by patch, with the exact x.
 
 A patch is a sub-bundle of fibres with neighbours on both sides, and a range of wavelengths with a pad on both sides.
-Pads and neighbours come from the measured decay (probe.py). The covariance C of a patch comes from one Cholesky
-factorisation in which the neighbours are eliminated first, and its inner part is kept (B&S eq. 10-19).
+Pads and neighbours come from the measured decay (probe.py). Whether a patch is large enough is asked of its covariance
+C, column by column, with icov ordered by bins, then fibres: a band matrix (weak.Factor).
 
-Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T = U sigma^2 U^T. In exact arithmetic
-the eigenvalues of C_ii would be sufficient. However, where one bin of the patch sees little light (at the rim of a mask
-or the edge of the CCD), its variance is 1e8 times that of the others, and rounding, relative to the largest, would
-affect all bins: 1e-6 sigma and more. In L_i such bins are small numbers.
+Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T = U sigma^2 U^T is what eliminating
+all other fibres of the patch leaves of icov (B&S eq. 10-19). In exact arithmetic the eigenvalues of C_ii would be
+sufficient. However, where one bin of the patch sees little light (at the rim of a mask or the edge of the CCD), its
+variance is 1e8 times that of the others, and rounding, relative to the largest, would affect all bins: 1e-6 sigma and
+more. In L_i such bins are small numbers.
 """
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,10 +21,10 @@ import numpy as np
 
 from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
 from gpu_extract.decorrelate import room_for
-from gpu_extract.decorrelate.dense import simd_dense
 from gpu_extract.decorrelate.dense.pixels import Patch, Rooted, moved, quickly, root_of, singular
 from gpu_extract.decorrelate.dense.pixels import decorrelate as from_pixels
-from gpu_extract.decorrelate.weak import UNKNOWN, factor_tells
+from gpu_extract.decorrelate.weak import Factor, banded, told_factor
+from gpu_extract.decorrelate.wide.simd_wide_eliminate import eliminate
 from gpu_extract.lapack import lapack
 from gpu_extract.plan import SIGNAL, spread, tiles
 
@@ -62,23 +64,26 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     out = room_for(*shape, ndiag)
     for array in (out.flux, out.ivar, out.resolution, out.status, out.weak):
         array[:] = 0
+
+    def put(fibre: int, part: _Part, one: Made | None, status: Status) -> None:
+        _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), one, status=status, weight=normal.weight[fibre])
+
+    told = dict(_grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
+                for first, last in tiles(shape[1], cuts.step))
     untold: list[_Part] = []
-    for first, last in tiles(shape[1], cuts.step):
-        part, factor = _grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
-        made = [None] * shape[0] if factor is None else _by_icov(factor, normal, x, fibres, part)
-        if pixels is not None and (factor is None or any(_cancels(one, part, factor) for one in made)):
-            untold.append(part)
-            continue
-        for fibre, one in zip(range(*fibres), made, strict=True):
-            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), one, status=Status.GOOD,
-                 weight=normal.weight[fibre])
+    for parts in _joined(list(told)):
+        for part, made, sure in _by_icov(normal, x, fibres, parts, told):
+            if pixels is not None and not sure:
+                untold.append(part)
+                continue
+            for fibre, one in zip(range(*fibres), made, strict=True):
+                put(fibre, part, one, Status.GOOD)
     if pixels is None:
         return out
-    for part in _joined(untold, TOGETHER * cuts.step):
+    for part in map(_whole, _joined(untold, TOGETHER * cuts.step)):
         for fibre in range(*fibres):
             make = partial(_by_pixels, partial(pixels, normal, x), fibre, part, shape=x.shape, tolerance=cuts.tolerance)
-            _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), _tried(make, normal.weight[fibre], part),
-                 status=Status.PIXELS, weight=normal.weight[fibre])
+            put(fibre, part, _tried(make, normal.weight[fibre], part), Status.PIXELS)
     return out
 
 
@@ -94,15 +99,25 @@ class _Part(NamedTuple):
         return spread(*self.waves, self.pad, nwave)
 
 
-def _joined(parts: list[_Part], most: int) -> list[_Part]:
-    """Parts that are next to each other as one of up to so many bins: their pads are the most of the work."""
-    out: list[_Part] = []
+def _joined(parts: list[_Part], most: int = 0) -> list[list[_Part]]:
+    """Lists of parts that are next to each other and have so many bins together, or no more than the least of pads.
+
+    Pads are the most of the work, which goes as the cube of all bins: it is least where a part has as many as its pad.
+    """
+    out: list[list[_Part]] = []
     for part in parts:
-        if out and out[-1].waves[1] == part.waves[0] and part.waves[1] - out[-1].waves[0] <= most:
-            last = out.pop()
-            part = _Part((last.waves[0], part.waves[1]), max(last.reach, part.reach), max(last.pad, part.pad))
-        out.append(part)
+        if out and out[-1][-1].waves[1] == part.waves[0] and (part.waves[1] - out[-1][0].waves[0]
+                                                              <= (most or min(one.pad for one in (*out[-1], part)))):
+            out[-1].append(part)
+        else:
+            out.append([part])
     return out
+
+
+def _whole(parts: list[_Part]) -> _Part:
+    """Parts next to each other as one."""
+    return _Part((parts[0].waves[0], parts[-1].waves[1]), max(part.reach for part in parts),
+                 max(part.pad for part in parts))
 
 
 def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made | None, *, status: Status,
@@ -123,7 +138,10 @@ def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made
     inverse = np.divide(1.0, made.sums, out=np.zeros_like(made.sums), where=made.sums != 0)
     out.flux[n, kept], out.ivar[n, kept] = (made.product * inverse)[inner], made.sums[inner] ** 2
     out.weak[n, kept], out.status[n, kept] = made.weak[inner], status
-    simd_dense.diagonals(out.resolution[n, :, kept], made.root * inverse[:, None], start, waves)
+    resolution, columns = made.root * inverse[:, None], np.arange(*waves) - start
+    rows = columns + np.arange(len(out.resolution[n]))[:, None] - len(out.resolution[n]) // 2
+    within = (rows >= 0) & (rows < len(resolution))
+    out.resolution[n, :, kept] = np.where(within, resolution[rows * within, columns], 0.0)
 
 
 def _tried(make: Callable[[], Made], weight: Array, part: _Part) -> Made | None:
@@ -133,31 +151,39 @@ def _tried(make: Callable[[], Made], weight: Array, part: _Part) -> Made | None:
     return None
 
 
-def _by_icov(factor: Array, normal: Normal, x: Array, fibres: tuple[int, int], part: _Part) -> list[Made | None]:
-    """Each fibre's bins of a patch from its factor (`_factor`), see `_tried`."""
-    bins = part.bins(x.shape[1])
-    made = []
-    for fibre, one in zip(range(*fibres), _factors(factor, fibres[1] - fibres[0], bins[1] - bins[0]), strict=True):
-        here = fibre, slice(*bins)
-        make = partial(_rooted, one, normal.weight[here] > 0, x[here], start=bins[0])
+def _by_icov(normal: Normal, x: Array, fibres: tuple[int, int], parts: list[_Part],
+             told: dict[_Part, Factor | None]) -> Iterator[tuple[_Part, list[Made | None], bool]]:
+    """Parts next to each other at once, or one by one where icov does not do for all of them; each fibre's bins, see
+    `_tried`, and whether icov does. told: the factors of parts (`_factor`)"""
+    part, made = _whole(parts), list[Made | None]()
+    bins, among = part.bins(x.shape[1]), spread(*fibres, part.reach, len(x))
+    factor = told[part] if part in told else _factor(normal, among, bins)
+    for fibre in range(*fibres) if factor is not None else ():
+        own, here = _own_factor(normal.icov, fibre, among, bins), (fibre, slice(*bins))
+        if own is None:
+            break
+        make = partial(_rooted, own, normal.weight[here] > 0, x[here], start=bins[0])
         made.append(_tried(make, normal.weight[fibre], part))
-    return made
+    whole = len(made) == fibres[1] - fibres[0]
+    sure = whole and factor is not None and not any(_cancels(one, part, factor) for one in made)
+    if sure or len(parts) == 1:
+        yield part, made if whole else [None] * (fibres[1] - fibres[0]), sure
+        return
+    for single in parts:
+        yield from _by_icov(normal, x, fibres, [single], told)
 
 
-def _cancels(of: Made | None, part: _Part, factor: Array) -> bool:
+def _cancels(of: Made | None, part: _Part, factor: Factor) -> bool:
     """Whether rounding of icov leaves more than LEFT_OF_R of a row of R, whose elements are far above their sum, 1.
 
-    It leaves a few eps cond of the largest of them, cond that of icov scaled to a unit diagonal. factor: see `_factor`
+    It leaves a few eps cond of the largest of them, cond that of icov scaled to a unit diagonal.
     """
     if of is None:
         return False
     made, inner = of[0], slice(part.waves[0] - of[1], part.waves[1] - of[1])
     there = made.sums[inner] != 0.0
     most = (np.abs(made.root[inner]).max(axis=1)[there] / np.abs(made.sums[inner][there])).max(initial=0.0)
-    if most <= LARGE:
-        return False
-    inverse, info = lapack.dpocon(factor / np.sqrt((factor**2).sum(axis=1))[:, None], 1.0, uplo="L")
-    return bool(info != 0 or ROUNDED * most > LEFT_OF_R * inverse)
+    return bool(most > LARGE and ROUNDED * most * factor.size > LEFT_OF_R)
 
 
 def _by_pixels(pixels: Pixels, fibre: int, part: _Part, *, shape: tuple[int, int], tolerance: float) -> Made:
@@ -186,112 +212,102 @@ def _by_pixels(pixels: Pixels, fibre: int, part: _Part, *, shape: tuple[int, int
 
 
 def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
-           cuts: Cuts) -> tuple[_Part, Array | None]:
+           cuts: Cuts) -> tuple[_Part, Factor | None]:
     """A patch as large as its own covariance asks for, and its factor (`_factor`).
 
     The planned sizes are sufficient for good pixels. Where masks let light reach farther, the correlations of the kept
     bins with the patch's ends and with the surrounding fibres show it, and the patch grows until it is large enough.
     """
     nfibre, nwave = normal.rhs.shape
-    pad, reach = cuts.pad, cuts.neighbours
+    part = _Part(waves, cuts.neighbours, cuts.pad)
     while True:
-        (start, stop), (lo, hi) = spread(*waves, pad, nwave), spread(*fibres, reach, nfibre)
-        around = [i for i in range(lo, hi) if not fibres[0] <= i < fibres[1]]
-        order = around + list(range(*fibres))
-        factor = _factor(normal, order, (start, stop))
+        (start, stop), among = part.bins(nwave), spread(*fibres, part.reach, nfibre)
+        factor = _factor(normal, among, (start, stop))
         if factor is None:      # nothing can be told from it
-            return _Part(waves, reach, pad), None
-        kept = _kept(factor, fibres[1] - fibres[0], stop - start, (waves[0] - start, waves[1] - start))
-        left, right = _at_ends(normal, factor, kept, order, (start, stop))
-        longer = max(left if start > 0 else 0.0, right if stop < nwave else 0.0) > ENDS * cuts.tolerance
-        wider = _beyond(normal, kept, order, (start, stop)) ** 2 > LEFT_BEYOND * cuts.tolerance / SIGNAL
-        if not (longer or wider):
-            return _Part(waves, reach, pad), factor
-        pad, reach = 2 * pad if longer else pad, reach + 1 if wider else reach
+            return part, None
+        places = np.arange(stop - start)[:, None] * (among[1] - among[0]) + np.arange(*among) - among[0]
+        kept = _columns(factor, places[slice(*(n - start for n in waves)), slice(*(i - among[0] for i in fibres))])
+        left, right = _at_ends(normal, factor, kept, places, among, (start, stop))
+        end, enough = max(left if start > 0 else 0.0, right if stop < nwave else 0.0), ENDS * cuts.tolerance
+        wider = _beyond(normal, kept, among, (start, stop)) > LEFT_BEYOND * cuts.tolerance / SIGNAL
+        if end <= enough and not wider:
+            return part, factor
+        longer = min(max(np.log(enough) / np.log(min(end, 0.5)), 1.1), 2.0) if end > enough else 1.0
+        part = _Part(waves, part.reach + wider, math.ceil(part.pad * longer))      # C falls off exponentially
 
 
-def _kept(factor: Array, fibres: int, size: int, bins: tuple[int, int]) -> Array:
-    """(n, kept) columns of C of the kept bins, `bins` of the last so many fibres, over the roots of C_kk.
-
-    size: bins of a fibre in the patch
-    """
-    places = np.concatenate([np.arange(*bins) + n * size for n in range(fibres)])
-    unit = np.zeros((len(factor), len(places)), order="F")
-    unit[places - fibres * size, np.arange(len(places))] = 1.0
-    own = slice(len(factor) - fibres * size, None)
-    unit[own] = lapack.dtrtrs(np.asfortranarray(factor[own, own]), unit[own], lower=1)[0]
-    unit /= np.sqrt((unit**2).sum(axis=0))
-    columns: Array = lapack.dtrtrs(factor, unit, lower=1, trans=1, overwrite_b=1)[0]
-    return columns
+def _columns(factor: Factor, places: IntArray) -> Array:
+    """(n, count): columns of C over the roots of C_kk, for k of places."""
+    unit = np.zeros((len(factor.diagonal), places.size), order="F")
+    unit[places.ravel(), np.arange(places.size)] = 1.0
+    columns = factor.solve(unit)
+    scaled: Array = columns / np.sqrt(columns[places.ravel(), np.arange(places.size)])
+    return scaled
 
 
-def _at_ends(normal: Normal, factor: Array, kept: Array, order: list[int], waves: tuple[int, int]) -> list[float]:
+def _at_ends(normal: Normal, factor: Factor, kept: Array, places: IntArray, among: tuple[int, int],
+             waves: tuple[int, int]) -> list[float]:
     """The largest correlation coefficient of kept bins with a patch's first and with its last bins.
 
     Those are the outermost bins with light of each fibre: no light crosses more than a half-band without any.
+    kept: see `_columns`; places: (bins, fibres) in the order of unknowns
     """
-    size, most = waves[1] - waves[0], []
-    alive = normal.weight[order, waves[0]:waves[1]] > 0.0
-    for some in (alive, alive[:, ::-1]):
-        there = some[:, :normal.halfband + 1]
-        fibres = np.flatnonzero(there.any(axis=1))
-        bins = there[fibres].argmax(axis=1)
-        places = fibres * size + (bins if some is alive else size - 1 - bins)
-        unit = np.zeros((len(factor), len(places)), order="F")
-        unit[places, np.arange(len(places))] = 1.0
-        root = np.sqrt((lapack.dtrtrs(factor, unit, lower=1, overwrite_b=1)[0] ** 2).sum(axis=0))
-        most.append(float((np.abs(kept[places]) / root[:, None]).max(initial=0.0)))
+    alive, most = normal.weight[slice(*among), slice(*waves)].T > 0.0, []
+    for some, where in ((alive, places), (alive[::-1], places[::-1])):
+        there = some[:normal.halfband + 1]
+        fibres = np.flatnonzero(there.any(axis=0))
+        ends = where[there[:, fibres].argmax(axis=0), fibres]
+        root = _columns(factor, ends)[ends, np.arange(len(ends))]
+        most.append(float((np.abs(kept[ends]) / root[:, None]).max(initial=0.0)))
     return most
 
 
-def _beyond(normal: Normal, kept: Array, order: list[int], waves: tuple[int, int]) -> float:
-    """The largest correlation of kept bins with all bins of a fibre that is coupled to the patch but not in it.
+def _beyond(normal: Normal, kept: Array, among: tuple[int, int], waves: tuple[int, int]) -> float:
+    """The largest squared correlation of kept bins with all bins of a fibre that is coupled to the patch but not in it.
 
     C_ko C_oo^-1 C_ok / C_kk is the relative change of C_kk by eliminating fibre o; here C_oo^-1 = A_oo, to first order.
     """
-    (lo, hi), size = (min(order), max(order) + 1), waves[1] - waves[0]
-    around = [i for i in range(*spread(lo, hi, normal.icov.shape[1] - 1, len(normal.icov))) if not lo <= i < hi]
-    matrix, inside = simd_dense.empty(size * (len(order) + len(around))), size * len(order)
-    simd_dense.fill(matrix, normal.icov, np.array(order + around), waves)
-    seen = matrix[inside:, :inside] @ kept
-    most = 0.0
-    for n in range(0, len(seen), size):
-        own, info = lapack.dpotrf(matrix[inside + n:inside + n + size, inside + n:inside + n + size], lower=1)
+    (lo, hi), (nfibre, nd), most = among, normal.icov.shape[:2], 0.0
+    kept = kept.reshape(waves[1] - waves[0], hi - lo, -1)
+    for fibre in (i for i in range(*spread(lo, hi, nd - 1, nfibre)) if not lo <= i < hi):
+        inside = range(*spread(fibre, fibre + 1, nd - 1, nfibre))
+        seen = np.sum([_block(normal.icov, fibre, i, waves) @ kept[:, i - lo] for i in inside if lo <= i < hi], axis=0)
+        own, info = lapack.dpbtrf(banded(normal.icov, (fibre, fibre + 1), waves), lower=1, overwrite_ab=1)
         if info != 0:
             return np.inf
-        most = max(most, float((lapack.dtrtrs(own, seen[n:n + size], lower=1)[0] ** 2).sum(axis=0).max()))
-    return most**0.5
+        most = max(most, float((lapack.dtbtrs(own, seen, uplo="L")[0] ** 2).sum(axis=0).max()))
+    return most
 
 
-def _factor(normal: Normal, order: list[int], waves: tuple[int, int]) -> Array | None:
-    """L with L L^T = icov of some fibres; None where icov is too close to singular.
+def _block(icov: Array, i: int, j: int, waves: tuple[int, int]) -> Array:
+    """A_ij on a range of bins, (n, n)."""
+    part = icov[min(i, j), abs(i - j), slice(*waves)]
+    n, width = part.shape
+    rows = np.zeros((n, n + width))
+    rows[:, :width] = part                        # rows of n + width - 1 numbers have them around the diagonal
+    block = rows.ravel()[:n * (n + width - 1)].reshape(n, -1)[:, width // 2:width // 2 + n]
+    return block if i < j else block.T
 
-    order: the fibres, the requested ones last: L ends with the factor of their C^-1
-    """
-    if normal.lifted is not None and normal.lifted[order, waves[0]:waves[1]].any():
+
+def _factor(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int]) -> Factor | None:
+    """The factor of icov of fibres lo .. hi - 1 (weak.told_factor); None where icov is too close to singular."""
+    if normal.lifted is not None and normal.lifted[slice(*fibres), slice(*waves)].any():
         return None
-    return told_factor(normal.icov, np.array(order), waves)
+    return told_factor(normal.icov, fibres, waves)
 
 
-def told_factor(icov: Array, order: IntArray, waves: tuple[int, int], most: float = UNKNOWN) -> Array | None:
-    """The same of icov alone; most: see weak.factor_tells."""
-    matrix = simd_dense.empty((waves[1] - waves[0]) * len(order))
-    simd_dense.fill(matrix, icov, order, waves)
-    diagonal = matrix.diagonal().copy()
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
-    return factor if info == 0 and factor_tells(factor, diagonal, most) else None
-
-
-def _factors(factor: Array, count: int, size: int) -> Iterator[Array]:
-    """L_i with C_ii^-1 = L_i L_i^T for every one of the last fibres: the end of `factor` itself where there is one."""
-    factor = factor[-count * size:, -count * size:]
-    if count == 1:
-        yield factor
-        return
-    inverse = lapack.dtrtri(factor, lower=1)[0]
-    for first in range(0, len(factor), size):
-        columns = inverse[first:, first:first + size]
-        yield lapack.dtrtri(lapack.dpotrf(columns.T @ columns, lower=1, clean=1)[0], lower=1)[0].T
+def _own_factor(icov: Array, fibre: int, among: tuple[int, int], waves: tuple[int, int]) -> Array | None:
+    """L_i with C_ii^-1 = L_i L_i^T, (n, n), of fibres lo .. hi - 1 on a range of bins; None if indefinite."""
+    icov, own = np.ascontiguousarray(icov[slice(*among), :, slice(*waves)]), fibre - among[0]
+    (nfibre, _, n, width) = icov.shape
+    rows, wide = np.zeros((n, n + 1)), min(width // 2, n) + 1      # of the upper triangle: see `_block`
+    rows[:, :wide] = icov[own, 0, :, width // 2:width // 2 + wide]
+    others = np.array([i for i in range(nfibre) if i != own])
+    if len(others) and not eliminate(rows, icov, own, others, n):
+        return None
+    rows[rows[:, 0] == 0.0, 0] = 1.0
+    factor, info = lapack.dpotrf(rows.ravel()[:n * n].reshape(n, n).T, lower=1, clean=1, overwrite_a=1)
+    return factor if info == 0 else None
 
 
 def _rooted(factor: Array, keep: np.ndarray, x: Array, *, start: int) -> Made:

@@ -12,12 +12,12 @@ from itertools import pairwise
 import numpy as np
 
 from gpu_extract.data import Array
-from gpu_extract.decorrelate.dense import told_factor
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.poles import LADDER, Poles
-from gpu_extract.decorrelate.weak import TOLD
+from gpu_extract.decorrelate.weak import TOLD, told_factor
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, simd_wide_shares
 from gpu_extract.lapack import blas, lapack
+from gpu_extract.plan import spread
 
 MOST_NEIGHBOURS = 8
 USUAL_NEIGHBOURS = 5
@@ -147,7 +147,7 @@ def _told(icov: Array, fibre: int, stretch: tuple[int, int]) -> bool:
 
     If it does not distinguish those of neighbours, eliminating them leaves only rounding of S, however S looks.
     """
-    fibres = np.arange(max(fibre - USUAL_NEIGHBOURS, 0), min(fibre + USUAL_NEIGHBOURS + 1, len(icov)))
+    fibres = spread(fibre, fibre + 1, USUAL_NEIGHBOURS, len(icov))
     return told_factor(icov, fibres, (stretch[0], sum(stretch)), TOLD) is not None
 
 
