@@ -61,7 +61,7 @@ def test_who_is_a_team() -> None:
         1, 16, 16, 32, 32, 64, 64, 1]
     assert [sweeps.poles_up.sized(half, ndiag).threads for half, ndiag in ((9, 20), (10, 5), (10, 14), (10, 30))] == [
         1, 16, 32, 64]
-    assert remainder.substitute.sized(20).threads == 1
+    assert remainder.substitute.sized(20, 0).threads == 1
     assert [sweeps.factor.sized(half).grid(65) for half in (9, 12, 20, 40)] == [3, 33, 65, 65]
 
 
