@@ -39,7 +39,7 @@ def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[n
     closed = standin_gpu.CALLS.index("deviceSynchronize")
     assert standin_gpu.CALLS[closed:] == ["deviceSynchronize", "free_all_blocks", "free_all_blocks"]
     assert set(standin_gpu.CALLS[:closed]) == {"event.synchronize"}
-    assert closed == 4, "one wait each for tables of core, PSF and piece, one for the piece: none for a kernel or a copy"
+    assert closed == 4, "a wait for tables of core, PSF and piece, one for the piece: none for kernels or copies"
 
 
 def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
