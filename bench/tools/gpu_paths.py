@@ -20,18 +20,18 @@ FEW = (COLUMNS + 4) / SPACING                   # fibres that touch 4 columns of
 CHUNK, PARTS, STRETCHES = 4, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
-    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
+    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 3, "measure.choose": 1,
     "measure.learn": 3, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
     "eliminate.extend": 1, "eliminate.product": 2, "eliminate.share": 2, "sweeps.precondition_down": 6,
     "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.settle": (1, 2), "sweeps.factor": (1, 2),
     "sweeps.invert": 1, "sweeps.settle_pole": 1, "sweeps.poles_down": (1, 6), "sweeps.poles_up": (1, 6),
-    "remainder.carry": 4, "remainder.take": 4, "remainder.substitute": (1, 2, 5, 6, 7, 8, 11, 12),
-    "remainder.pole_again": (1, 2, 11, 12),
+    "remainder.carry": 2, "remainder.take": 2, "remainder.substitute": (1, 2, 5, 6),
+    "remainder.pole_again": (1, 2),
     "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1,
     "measure.relate": 1, "measure.weigh_cut": 0, "measure.weigh_far": 0, "measure.learn_share": 0, "measure.tell": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
-lanes return at once. A usual frame: 5 iterations, 24 poles, the first band holds, no chains of masked neighbours;
-fibres touch two on each side."""
+lanes return at once. A usual frame: 5 iterations, 24 poles, of which 12 make corrections, the first band holds, no
+chains of masked neighbours; fibres touch two on each side."""
 
 
 def sweep(loop: str, halos: int, together: int = 1) -> Path:

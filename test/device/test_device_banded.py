@@ -23,6 +23,7 @@ from gpu_extract.data import Decorrelated, Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import WORST
+from gpu_extract.decorrelate.poles import LADDER, unit_poles
 from gpu_extract.device import device_sizes, device_tables
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate, measure, names, poles, sweeps
@@ -433,17 +434,41 @@ def test_who_is_asked_whether_it_tells_bins_apart() -> None:
 def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
     """IVAR goes with s squared, and is not corrected."""
     nwave, lanes, share = 5, 2, banded.Limits().share
-    squares = np.tile(np.array([0.0, 0.0, 1.0, 0.5, 1.0])[:, None], (1, 1, lanes))
-    for excess, most in ((1.0, share), (1.1, 0.1 * share)):
-        facts, flags = known(lanes, STATUS=Status.GOOD, ONES=1.0, CROSS=0.5, BOTH=1.0, EXCESS=excess)
-        squares[0, 1] = 0.9 * most, 1.1 * most
-        run_lanes(poles.agree, lanes, 1, (flags, squares, facts, banded.AGREEMENT, share, 1, lanes))
+    table, held = device_tables.poles_table(), np.array([0.0, 0.0, 0.0, 1.0, 0.5, 1.0])
+    enough = table[2, device_tables.BEYOND + 1]
+    for number, excess, most in ((1, 1.0, share), (1, 1.1, 0.1 * share), (2, 1.0, enough)):
+        facts, flags = known(lanes, STATUS=Status.GOOD, RUNG=2, ONES=1.0, CROSS=0.5, BOTH=1.0, EXCESS=excess)
+        squares = np.tile(held[:, None], (1, 1, lanes))
+        squares[0, number] = 0.9 * most, 1.1 * most
+        run_lanes(poles.agree, lanes, 1, (flags, squares, facts, table, banded.AGREEMENT, share, 1, lanes))
         assert flags[names("Flag").index("STATUS")].tolist() == [Status.GOOD, Status.FAILED]
     rng, ndiag, kept = np.random.default_rng(9), 2, 5
     sums, left, band = rng.random((nwave, kept, lanes)), rng.random((nwave, 2, lanes)), np.full((nwave, 3, lanes), 50.0)
     made = np.full((-(-nwave // measure.CHUNK), measure.SQUARES, lanes), np.nan)
     run_lanes(poles.square, len(made) * lanes, 1, (made, sums, left, band, flags, 0.0, kept, ndiag, nwave, 2, lanes))
     np.testing.assert_allclose(made[:, 1, 0].max(), np.abs(left[:, 0, 0] / sums[:, 0, 0]).max(), rtol=1e-15)
+    moves = np.abs(left[:, 1, 0] - sums[:, 1, 0] / sums[:, 0, 0] * left[:, 0, 0])
+    np.testing.assert_allclose(made[:, 2, 0].max(), moves.max(), rtol=1e-15)
+
+
+@pytest.mark.parametrize(("count", "ratio"), LADDER)
+def test_every_second_pole_makes_the_derivative_of_the_root(count: int, ratio: float) -> None:
+    """Of B in the direction E: the solution L of Q L + L Q = E, Q the root of B, in the eigenvectors of B."""
+    n, rng = 30, np.random.default_rng(count)
+    spectrum = np.concatenate([[1.0 / ratio, 1.0], ratio ** -rng.random(n - 2)])
+    change, unit = rng.normal(size=(n, n)), unit_poles(count, ratio)
+    exact = change / (np.sqrt(spectrum)[:, None] + np.sqrt(spectrum))
+    weights, error = device_tables.half_of(unit, ratio)
+    made = sum(weight * shift * change / np.outer(spectrum + shift, spectrum + shift)
+               for weight, shift in zip(weights, unit.shifts[1::2], strict=True))
+    assert (np.abs(made - exact) <= 1.02 * error * np.abs(exact)).all(), "1.02: between the numbers it was fitted at"
+    assert error < 8e-3, "corrections are below 1e-6 sigma: a hundredth of them is nothing"
+    row = device_tables.poles_table()[LADDER.index((count, ratio))]
+    beyond = row[device_tables.BEYOND:]
+    assert beyond[0] == count // 2 and beyond[1] * error == pytest.approx(device_tables.SHIFT)
+    np.testing.assert_array_equal(beyond[2:2 + count // 2], weights)
+    np.testing.assert_array_equal(row[2:2 + count // 2], unit.shifts[1::2])
+    assert sorted(row[2:2 + count]) == sorted(unit.shifts), "all of them make Q"
 
 
 def test_flux_and_what_the_band_does_not_hold() -> None:

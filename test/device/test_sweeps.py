@@ -7,6 +7,7 @@ from host_text import run_lanes
 
 from device.pieces import edges, known
 from gpu_extract.data import Status
+from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import tile_of, tiles_of
 from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
 
@@ -130,18 +131,21 @@ def test_inverse_beyond_the_band(depth: int) -> None:
     assert all(np.isnan(rows[NWAVE - a:, a]).all() for a in range(HALF + 1, wide + 1))
 
 
+@pytest.mark.parametrize("of", [0, 1])
 @pytest.mark.parametrize("kept", [5, 12])
-def test_poles_added_up(kept: int) -> None:
-    """Two groups of poles, the second not full, of one fibre alone; rows are no multiple of what a lane makes."""
+def test_poles_added_up(kept: int, of: int) -> None:
+    """Two groups of poles, the second not full, of one fibre alone; rows are no multiple of what a lane makes. of: all,
+    or those of corrections, which have weights of their own."""
     rng, count = np.random.default_rng(5), 20
-    work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, 2 + 2 * poles.MOST))
-    table[2, 0] = count
+    work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, device_tables.OF_RUNG))
+    first = device_tables.BEYOND if of else poles.MOST
+    table[2, first if of else 0] = count
     t, c = rng.random((2, count))
-    table[2, 2:2 + count], table[2, 2 + poles.MOST:2 + poles.MOST + count] = t, c
+    table[2, 2:2 + count], table[2, 2 + first:2 + first + count] = t, c
     sums, told = np.full((NWAVE, kept, LANES), np.nan), known(LANES, BOUND=2.0, RUNG=2, STATUS=ONE_GOOD)
     for group in range(3):       # there is no third one
-        run(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, group,
-            kept, LANES)
+        run(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, of,
+            group, kept, LANES)
     weights = np.zeros((2, poles.GROUP))
     weights.ravel()[:count] = 2.0 * t * c * np.sqrt(2.0)
     np.testing.assert_allclose(sums[:, :, LANE], np.einsum("gp,gjvp->jv", weights, work[:, :, :, LANE]), rtol=1e-13)
@@ -168,7 +172,7 @@ def test_preconditioner() -> None:
 @pytest.mark.parametrize(("ndiag", "tile"), [(2, NWAVE), (HALF, NWAVE), (5, NWAVE), (2, 4)])
 def test_poles(ndiag: int, tile: int) -> None:
     """Of two poles of one lane: solutions and diagonals of the inverse."""
-    band, size = band_of_lanes(), 2 + 2 * poles.MOST
+    band, size = band_of_lanes(), device_tables.OF_RUNG
     shifts, table = (0.7, 1.9), np.zeros((2, size))
     table[1, 0], table[1, 2:4] = 2, np.array(shifts) / 3.0
     sides = np.random.default_rng(3).random((NWAVE, sweeps.SIDES, LANES))

@@ -8,6 +8,7 @@ from host_text import run_lanes
 
 from device.pieces import edges, known
 from gpu_extract.data import Status
+from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.text import TextKernel, poles, remainder, sweeps
 
 LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
@@ -149,7 +150,7 @@ def test_the_shortest_halo_is_twice_what_is_enough() -> None:
 def test_poles_store_their_tiles_alone(half: int) -> None:
     """Halos that are far too short leave what every tile makes of its rows, in any order."""
     nwave, tile, band = 90, 30, spectra(half, 90, 1e3)
-    table, columns, lanes = np.zeros((1, 2 + 2 * poles.MOST)), sweeps.SIDES + half + 1, 3 * LANES
+    table, columns, lanes = np.zeros((1, device_tables.OF_RUNG)), sweeps.SIDES + half + 1, 3 * LANES
     table[0, :3] = 1, 0.0, 0.01
     sides, halo = np.random.default_rng(4).random((nwave, sweeps.SIDES, LANES)), np.full(lanes, 3, np.int32)
     which = *known(LANES, BOUND=1.0, RUNG=0, WIDTH=0, STATUS=Status.GOOD), table, 0, 0, columns, nwave, tile
@@ -171,7 +172,7 @@ def test_poles_store_their_tiles_alone(half: int) -> None:
 def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
     """Of two poles of one lane: solutions and diagonals of the inverse."""
     nwave, band = 60, spectra(half, 60, cond)
-    shifts, table = (0.7 * band.max() / cond, 0.3 * band.max()), np.zeros((2, 2 + 2 * poles.MOST))
+    shifts, table = (0.7 * band.max() / cond, 0.3 * band.max()), np.zeros((2, device_tables.OF_RUNG))
     table[1, 0], table[1, 2:4] = 2, np.array(shifts) / 3.0
     sides = np.random.default_rng(3).random((nwave, sweeps.SIDES, LANES))
     columns = sweeps.SIDES + half + 2

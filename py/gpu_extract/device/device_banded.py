@@ -314,27 +314,29 @@ class _Run:
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "pole_halo", "flags", "band", width, *cut,
                         sizes.half, fibres)
-        for group in range(-(-max(count for count, _ in LADDER) // sweeps.GROUP)):
+        groups = -(-max(count for count, _ in LADDER) // sweeps.GROUP)
+        for group in range(groups):
             for width, half in enumerate(sizes.halves):
                 which = "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut
                 self.launch(sweeps.poles_down.sized(half), lanes, "work", "band", "sides", *which, sizes.half, fibres)
                 self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, "found", "work", *which, fibres)
-            self.add_up("sums", "found", group, sizes.kept)
+            self.add_up("sums", "found", 0, group, sizes.kept)
             if s.nd == 1:       # nothing is eliminated
                 self.device.clear(self.a["left"], self.stream)
+            if s.nd == 1 or 2 * group >= groups:
                 continue
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
                 of = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, fibres
                 self.launch(remainder.pole_again.sized(half, 0), lanes, "half_way", "beyond", *of)
                 self.launch(remainder.pole_again.sized(half, 1), lanes, "moved", "half_way", *of)
-            self.add_up("left", "moved", group, sweeps.SIDES)
+            self.add_up("left", "moved", 1, group, sweeps.SIDES)
 
-    def add_up(self, sums: str, found: str, group: int, kept: int) -> None:
-        """What the poles of a group have left, `kept` elements of a bin, to the sums."""
+    def add_up(self, sums: str, found: str, of: int, group: int, kept: int) -> None:
+        """What the poles of a group have left, `kept` elements of a bin, to the sums; of: as in sweeps.add_up."""
         s, fibres = self.sizes.shape, self.fibres
         self.launch(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * s.nwave * fibres, sums, found, "facts", "flags",
-                    "poles", group, kept, fibres)
+                    "poles", of, group, kept, fibres)
 
     def beyond(self, group: int) -> None:
         """What S has beyond its band, times what the poles of a group have made of 1 and x."""
@@ -366,8 +368,9 @@ class _Run:
                     sizes.kept, fibres)
         self.launch(poles.square, sizes.chunks * fibres, "chunks", "sums", "left", "band", "flags", CANCELLED,
                     sizes.kept, s.ndiag, s.nwave, sizes.half, fibres)
-        self.gather("STATUS", Status.GOOD, measure.SQUARES, 2)
-        self.launch(poles.agree, fibres, "flags", "groups", "facts", AGREEMENT, self.limits.share, sizes.groups, fibres)
+        self.gather("STATUS", Status.GOOD, measure.SQUARES, 3)
+        self.launch(poles.agree, fibres, "flags", "groups", "facts", "poles", AGREEMENT, self.limits.share,
+                    sizes.groups, fibres)
 
     def write(self, out: PieceOut, sums: str | None, left: str | None, inverse: str | None) -> None:
         """The bins that are kept, where they go; None where no fibre is GOOD."""

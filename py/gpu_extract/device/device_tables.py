@@ -1,5 +1,5 @@
 """What the banded core knows as Python values, as tables for the kernels of a device."""
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from math import inf
 
 import numpy as np
@@ -7,8 +7,8 @@ import numpy as np
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import definite
-from gpu_extract.decorrelate.poles import LADDER, unit_poles
-from gpu_extract.device.cuda.text import measure, names, poles
+from gpu_extract.decorrelate.poles import LADDER, Poles, unit_poles
+from gpu_extract.device.cuda.text import measure, names, sweeps
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
 STRONG = definite.Questions((), (0.06, 0.12, 0.2, 0.3, 0.5), (6e-4, 4e-4, 2.2e-4))    # beside masks and the CCD's edge
@@ -16,6 +16,8 @@ SHARES = definite.Questions((1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4))      
 MOST = Limits().cond            # it is asked for itself, in place of the next ratio above it
 BETWEEN = [definite.Questions([MOST if low < MOST < ratio else ratio for low, ratio in pairwise((inf, *asked.ratios))])
            for asked in definite.BETWEEN]
+BEYOND, OF_RUNG = 2 + 2 * sweeps.MOST, 4 + 2 * sweeps.MOST + sweeps.MOST // 2      # a row of poles_table
+SHIFT = 1e-8    # sigma: error of a correction of the flux that is allowed, as that of the CPU's is
 FAR, COUPLED, SHARE = (len(RATIOS) + n for n in (1, 2, 3))      # numbers of sets: about farther fibres, of these two
 
 
@@ -32,10 +34,28 @@ def questions_table() -> Array:
 
 
 def poles_table() -> Array:
-    """(rung, number): how many, the sum of their weights, shifts and weights, for a spectrum that ends at 1."""
-    table = np.zeros((len(LADDER), 2 + 2 * poles.MOST))
+    """(rung, number): what sweeps.Pole says, for a spectrum that ends at 1. Poles of the corrections come first."""
+    most, table = sweeps.MOST, np.zeros((len(LADDER), OF_RUNG))
     for row, (count, ratio) in zip(table, LADDER, strict=True):
-        unit = unit_poles(count, ratio)
+        unit, order = unit_poles(count, ratio), [*range(1, count, 2), *range(0, count, 2)]
+        weights, error = half_of(unit, ratio)
         row[:2] = count, unit.weights.sum()
-        row[2:2 + count], row[2 + poles.MOST:2 + poles.MOST + count] = unit.shifts, unit.weights
+        row[2:2 + count], row[2 + most:2 + most + count] = unit.shifts[order], unit.weights[order]
+        row[BEYOND:BEYOND + 2 + count // 2] = count // 2, SHIFT / error, *weights
     return table
+
+
+def half_of(unit: Poles, ratio: float) -> tuple[Array, float]:
+    """Weights d_k for the second, fourth, ... of these poles, with which sum_k d_k t_k / ((p + t_k) (q + t_k)) is
+    1 / (sqrt p + sqrt q) for p and q in [1/ratio, 1], by least squares, and the largest relative error.
+
+    That is the derivative of the root, which a correction needs to fewer digits (doc/method-banded.md). Weights have
+    nine digits, so that they do not depend on the library that solves for them.
+    """
+    p, q = np.array([*combinations_with_replacement(np.geomspace(1.0 / ratio, 1.0, 40), 2)]).T[:, :, None]
+    shifts = unit.shifts[1::2]
+    parts = shifts * (np.sqrt(p) + np.sqrt(q)) / ((p + shifts) * (q + shifts))
+    size = np.linalg.norm(parts, axis=0)
+    found = np.linalg.lstsq(parts / size, np.ones(len(parts)))[0] / size
+    weights = np.array([float(f"{weight:.8e}") for weight in found])
+    return weights, float(np.abs(parts @ weights - 1.0).max())

@@ -9,7 +9,7 @@
 
 constexpr int CHUNK = 4;                      // bins of a lane of gauge and square
 constexpr int GATHERED = 16;                  // chunks that gather makes one of
-constexpr int SUMS = 4, SQUARES = 5;          // of a chunk
+constexpr int SUMS = 4, SQUARES = 6;          // of a chunk
 constexpr double EPS = 0x1p-52;
 
 // A bound on the largest eigenvalue of S; of all fibres (wanted 0) also which have any bin of weight, and the first

@@ -23,7 +23,8 @@ BLOCK(64) void divide(index n, double *inverse, double *sums, const double *side
 }
 
 // Squares of Q: the largest (QQ)_jj / S_jj - 1 of what is stored, infinite where a row of Q is cancelled
-// (narrow.simd_finish), the largest share of s that is beyond the band, 1'QQ1, 1'QQx and x'QQx: of every chunk of bins.
+// (narrow.simd_finish), the largest share of s that is beyond the band, and the largest change of the flux, in sigma; 1'QQ1,
+// 1'QQx and x'QQx: of every chunk of bins.
 BLOCK(64) void square(index n, double *squares, const double *sums, const double *left, const double *band,
                       const int *flags, double cancelled, index kept, index ndiag, index nwave, index reach, index lanes)
 {
@@ -31,7 +32,7 @@ BLOCK(64) void square(index n, double *squares, const double *sums, const double
     if (!holds(flags, i, lanes))
         return;
     Read q = rows_of(sums, kept, i, lanes), diagonals{q.first + SIDES * lanes, q.row, lanes};
-    double ones = 0.0, cross = 0.0, both = 0.0, worst = 0.0, share = 0.0;
+    double ones = 0.0, cross = 0.0, both = 0.0, worst = 0.0, share = 0.0, moves = 0.0;
     LOOP(index, j, c * CHUNK, smaller((c + 1) * CHUNK, nwave)) {
         double s = q.at(j, 0), y = q.at(j, 1), held = q.at(j, SIDES) * q.at(j, SIDES);
         ones += s * s;
@@ -46,26 +47,30 @@ BLOCK(64) void square(index n, double *squares, const double *sums, const double
         worst = larger(worst, diagonal > 0.0 ? held / diagonal - 1.0 : INFINITY);
         if (s != 0.0 && s * s < cancelled * diagonal)
             worst = INFINITY;
-        share = larger(share, s != 0.0 ? fabs(left[j * SIDES * lanes + i] / s) : 0.0);
+        double ones_left = left[j * SIDES * lanes + i], x_left = left[(j * SIDES + 1) * lanes + i];
+        share = larger(share, s != 0.0 ? fabs(ones_left / s) : 0.0);
+        moves = larger(moves, s != 0.0 ? fabs(x_left - y / s * ones_left) : 0.0);
     }
-    Write{squares + i, SQUARES * lanes, lanes}.put({worst, share, ones, cross, both}, c);
+    Write{squares + i, SQUARES * lanes, lanes}.put({worst, share, moves, ones, cross, both}, c);
 }
 
 // FAILED where Q disagrees with S (narrow.simd_finish.finish), or more of s than `most` is beyond the band: a tenth of that
-// where its tail is known to be within the limit only bin by bin, by a bound that is not as far above it.
-BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, double agreement, double most, index ngroups,
-                     index lanes)
+// where its tail is known to be within the limit only bin by bin, by a bound that is not as far above it. So it is where the
+// flux moves by more than the poles of that are enough for.
+BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, const double *table, double agreement,
+                     double most, index ngroups, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
         return;
-    auto [worst, share, ones, cross, both] = of_groups<SQUARES, 2>(rows_of(squares, SQUARES, i, lanes), ngroups).of;
+    auto [worst, share, moves, ones, cross, both] = of_groups<SQUARES, 3>(rows_of(squares, SQUARES, i, lanes), ngroups).of;
     double s11 = fibre[ONES], s1x = fibre[CROSS], sxx = fibre[BOTH], geometric = sqrt(s11 * sxx);
     worst = larger(worst, fabs(ones - s11) / s11);
     if (geometric > 0.0)
         worst = larger(worst, larger(fabs(cross - s1x) / geometric, fabs(both - sxx) / sxx));
     most = fibre[EXCESS] > 1.0 ? 0.1 * most : most;
-    if (!(worst <= agreement && share <= most && ones + both < INFINITY))
+    double enough = table[fibre[RUNG] * Pole::ROW + Pole::BEYOND + 1];
+    if (!(worst <= agreement && share <= most && moves <= enough && ones + both < INFINITY))
         fibre[STATUS] = FAILED;
 }
 

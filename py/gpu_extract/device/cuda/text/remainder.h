@@ -9,7 +9,7 @@
 #include "eliminate.h"
 #include "sweeps.h"
 
-constexpr int TWO = 2;        // poles of a lane of `carry` and `take`, half a group apart: neighbours read neighbours
+constexpr int TWO = 2;        // poles of a lane of `carry` and `take`, half of a fibre's apart: neighbours read neighbours
 
 // Which vectors a lane works on, those of both sides, and the part of them.
 struct Vectors {
@@ -24,12 +24,18 @@ struct Vectors {
     LANE Write to(double *vectors) const { return {vectors + at, row, between}; }
 };
 
-// The poles of a lane, of `count` that a fibre has in a group; where it has one, that is read twice and written once.
+// The poles of a lane, of `count` that a fibre has in a group; where it has one, that is read twice and written once, and
+// where it has none there is nothing to do.
 struct Poles {
     static constexpr index HALF = Pole::GROUP / TWO;
     index first, apart;
+    bool none;
 
-    LANE Poles(index n, index count) : first(n % HALF), apart(first + HALF < count ? HALF : 0) {}
+    LANE Poles(index n, index count)
+        : first(n % HALF), apart((count + 1) / TWO), none(first >= apart)
+    {
+        apart = first + apart < count ? apart : 0;
+    }
     LANE bool has(index k) const { return k == 0 || apart > 0; }
 };
 
@@ -88,10 +94,10 @@ LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, index
     }
 }
 
-// Poles of a group that a fibre has.
+// Poles of a group that a fibre has here.
 LANE index poles_of(const Fibre &fibre, const double *table, index group)
 {
-    index left = fibre[STATUS] == GOOD ? (index)table[fibre[RUNG] * Pole::ROW] - group * Pole::GROUP : 0;
+    index left = fibre[STATUS] == GOOD ? (index)table[fibre[RUNG] * Pole::ROW + Pole::BEYOND] - group * Pole::GROUP : 0;
     return left < 0 ? 0 : smaller(left, Pole::GROUP);
 }
 
@@ -114,7 +120,7 @@ BLOCK(160) void carry(index n, double *moved, int *own, const double *found, con
         own[2 * lanes + m] = count > 0 && chained ? (int)m : -1;
         own[4 * lanes + m] = (int)count;
     }
-    if (poles.first >= count)
+    if (poles.none)
         return;
     double total[TWO][SIDES][FOUR] = {};
     add_products<H>(total, pair.g, pair.column, pair.row, Both(found, poles, pair.i, lanes, kept), q, (int)nwave);
@@ -160,7 +166,7 @@ BLOCK(192) void take(index n, double *beyond, const double *moved, const double 
     Fibre fibre{facts, flags, i, lanes};
     index count = poles_of(fibre, table, group);
     Poles poles(n, count);
-    if (poles.first >= count)
+    if (poles.none)
         return;
     double taken_by[TWO][SIDES][FOUR] = {};
     LOOP(index, way, 0, 2) {
@@ -199,7 +205,7 @@ BLOCK(32) void pole_again(index n, double *to, const double *given, const double
                           index tile, index lanes)
 {
     Vectors mine(n, lanes);
-    Pole pole(mine.at, facts, flags, table, group, width, lanes);
+    Pole pole(mine.at, facts, flags, table, Pole::BEYOND, group, width, lanes);
     if (pole.wanted)
         substitute_rows<H, UP>(mine.to(to), mine.of(given),
                                Read{work + SIDES * pole.many + mine.at, columns * pole.many, pole.many},

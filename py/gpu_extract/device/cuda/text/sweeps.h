@@ -136,19 +136,22 @@ TEAMS(5) void ask(index n, double *yes, const double *band, const double *taken,
 }
 
 // Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
-// rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights.
+// rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights; from BEYOND on the same of the
+// poles, which are the first ones, of what S has beyond its band (remainder.h): how many, the largest correction of the flux
+// that they are enough for, weights.
 struct Pole {
-    static constexpr index GROUP = 12, MOST = 64, ROW = 2 + 2 * MOST;
+    static constexpr index GROUP = 12, MOST = 64, BEYOND = 2 + 2 * MOST, ROW = BEYOND + 2 + MOST / 2;
     index fibre, many;
     double shift;
     bool wanted;
 
-    LANE Pole(index m, double *facts, int *flags, const double *table, index group, index width, index lanes)
+    // of: 0 for all poles, BEYOND
+    LANE Pole(index m, double *facts, int *flags, const double *table, index of, index group, index width, index lanes)
         : fibre(m / GROUP), many(GROUP * lanes), shift(0.0), wanted(false)
     {
         index pole = group * GROUP + m % GROUP;
         Fibre own{facts, flags, fibre, lanes};
-        if (own[STATUS] == GOOD && own[WIDTH] == width && (double)pole < table[own[RUNG] * ROW]) {
+        if (own[STATUS] == GOOD && own[WIDTH] == width && (double)pole < table[own[RUNG] * ROW + of]) {
             wanted = true;
             shift = table[own[RUNG] * ROW + 2 + pole] * own[BOUND];
         }
@@ -172,7 +175,7 @@ TEAMS(10) void poles_down(index n, double *work, const double *band, const doubl
                           int *flags, const double *table, index group, index width, index columns, index nwave, index tile,
                           index reach, index lanes)
 {
-    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
+    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, 0, group, width, lanes);
     if (!pole.wanted)
         return;
     index i = pole.fibre;
@@ -186,7 +189,7 @@ template <int H, int ND, int T>
 TEAMS(10) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
                         const double *table, index group, index width, index columns, index nwave, index tile, index lanes)
 {
-    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, group, width, lanes);
+    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, 0, group, width, lanes);
     if (!pole.wanted)
         return;
     Tile mine(n / pole.many, tile, nwave);
@@ -197,27 +200,29 @@ TEAMS(10) void poles_up(index n, double *found, const double *work, const int *h
 
 constexpr int ELEMENTS = 8;
 
-// sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row.
+// sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row; of: 0, the
+// poles, or 1, those of what S has beyond its band.
 BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table,
-                       index group, index kept, index lanes)
+                       index of, index group, index kept, index lanes)
 {
-    index i = n % lanes, many = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % many * ELEMENTS;
-    index row = n / lanes / many * kept + first;
+    index i = n % lanes, parts = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % parts * ELEMENTS;
+    index row = n / lanes / parts * kept + first;
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
         return;
-    const double *poles = table + fibre[RUNG] * Pole::ROW;
-    if ((double)(group * Pole::GROUP) >= poles[0])
+    const double *poles = table + fibre[RUNG] * Pole::ROW, *many = poles + (of > 0 ? Pole::BEYOND : 0);
+    index count = smaller((index)many[0] - group * Pole::GROUP, Pole::GROUP);
+    if (count <= 0)
         return;
-    index left = (index)poles[0] - group * Pole::GROUP, count = left < Pole::GROUP ? left : Pole::GROUP;
     double totals[ELEMENTS], bound = fibre[BOUND], root = sqrt(bound);
     EACH(b, ELEMENTS)
         totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
-    const double *pole = poles + 2 + group * Pole::GROUP, *part = work + (row * lanes + i) * Pole::GROUP;
+    const double *shift = poles + 2 + group * Pole::GROUP, *part = work + (row * lanes + i) * Pole::GROUP;
+    const double *weights = (of > 0 ? many + 2 : poles + 2 + Pole::MOST) + group * Pole::GROUP;
     int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
     FOUR_AT_ONCE
     for (int p = 0; p < (int)count; p++) {
-        double weight = (pole[p] * bound) * (pole[Pole::MOST + p] * root);
+        double weight = (shift[p] * bound) * (weights[p] * root);
         EACH(b, ELEMENTS)
             if (b < there)
                 totals[b] += weight * part[b * lanes * Pole::GROUP + p];
