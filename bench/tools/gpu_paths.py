@@ -7,7 +7,7 @@ that works on float64 (the narrowest of the bands that a kernel is written out f
 from collections.abc import Callable
 from typing import Any
 
-from gpu_extract.device.cuda.lanes import couple_parts, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import LONG, SHORT, TILE, couple_parts, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import sweeps
 
@@ -34,23 +34,23 @@ lanes return at once. A usual frame: 5 iterations, 24 poles, of which 12 make co
 chains of masked neighbours; fibres touch two on each side."""
 
 
-def sweep(loop: str, halos: int, together: int = 1) -> Path:
+def sweep(loop: str, halos: int, together: int = 1, most: int = TILE) -> Path:
     """A tile and its halos, so many rows together; before it, the longest halo of the fibre is looked up where it is
     not "0"."""
     def path(s: PieceShape, a: tuple[Any, ...]) -> Times:
-        rows = {loop: min(tile_of(s.nwave) + halos * HALO, s.nwave) / together}
+        rows = {loop: min(tile_of(s.nwave, most) + halos * HALO, s.nwave) / together}
         return rows if loop == "0" else {"0": tiles_of(s.nwave), **rows}
     return path
 
 
 def poles(s: PieceShape, a: tuple[Any, ...]) -> Times:
     """Two halos, which are not stored, and a tile."""
-    return {"0": tiles_of(s.nwave, poles=True), "1": 2 * HALO, "2": tile_of(s.nwave, poles=True)}
+    return {"0": tiles_of(s.nwave, LONG), "1": 2 * HALO, "2": tile_of(s.nwave, LONG)}
 
 
 def poles_again(s: PieceShape, a: tuple[Any, ...]) -> Times:
-    """The same, two rows together."""
-    return {"0": tiles_of(s.nwave, poles=True), "1": (tile_of(s.nwave, poles=True) + 2 * HALO) / 2}
+    """A shorter tile and one halo, two rows together."""
+    return {"0": tiles_of(s.nwave, LONG), "1": (tile_of(s.nwave) + HALO) / 2}
 
 
 def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
@@ -71,12 +71,12 @@ PATHS: dict[str, Path] = {
     "sweeps.settle_pole": settling,
     "sweeps.factor": sweep("0", 1),
     "sweeps.invert": sweep("1", 1),
-    "remainder.substitute": sweep("1", 2, 2),
+    "remainder.substitute": sweep("1", 1, 2, SHORT),
     "remainder.pole_again": poles_again,
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
     "remainder.take": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4, "1": 8, "1.0": s.hw / 4},
-    "sweeps.precondition_down": sweep("1", 2, 4),
-    "sweeps.precondition_up": sweep("1", 2, 4),
+    "sweeps.precondition_down": sweep("1", 1, 4, SHORT),
+    "sweeps.precondition_up": sweep("1", 1, 4, SHORT),
     "sweeps.poles_down": poles,
     "sweeps.poles_up": poles,
     "sweeps.ask": lambda s, a: {"0": s.nwave / sweeps.AHEAD},

@@ -55,7 +55,7 @@ def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
         device.launch(gradients.step, 64, (sums, rest, there, there, state.part(0, 1), state, 1, 64), stream)
         device.launch(sweeps.precondition_down.sized(1), 1, (
             halves.seen_as((64,), np.float64), there.seen_as((64,), np.float64), there.seen_as((64,), np.float64),
-            flags.seen_as((64,), np.int32), state, gradients.STATE, 1, 2, 2, 1), stream)
+            flags.seen_as((64,), np.int32), state, gradients.STATE, 1, 2, 2, 2, 1), stream)
         device.download(halves.seen_as((64,), np.float64), target, stream)
 
     source[:], sums.data[:], state.data[:], flags.data[:], target[:] = 0.0, 1.0, 1.0, 0.0, -1.0

@@ -62,10 +62,10 @@ class Swept:
             step=step)
         own = np.stack([np.full(LANES, -1), np.where(gate == 1, np.arange(LANES), -1), np.full(LANES, POLES)])
         given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.GROUP))
-        half_way, x = np.full_like(given, np.nan), given.copy()
+        half_way, x, fine = np.full_like(given, np.nan), given.copy(), -(-tile // 2)
         for up, to, of in ((0, half_way, x), (1, x, half_way)):
-            run(remainder.substitute.sized(HALF, up), lanes * sweeps.GROUP, to, of, self.low, self.halo,
-                own.astype(np.int32), 1, nwave, tile, LANES, LANES, step=step)
+            run(remainder.substitute.sized(HALF, up), -(-nwave // fine) * LANES * sweeps.GROUP, to, of, self.low,
+                self.halo, own.astype(np.int32), 1, nwave, tile, fine, LANES, LANES, step=step)
         np.testing.assert_array_equal(x[..., POLES:], given[..., POLES:], err_msg="poles that a fibre does not have")
         self.given, self.x = given[:, 1, :, POLES - 1], x[:, 1, :, POLES - 1]
 
@@ -158,7 +158,7 @@ def test_preconditioner() -> None:
     made, nwave, tile, nparts = Swept(band, 25, gate=np.ones(LANES, np.int32)), 60, 25, 5
     r, y, z = np.ascontiguousarray(made.given.T), np.full((LANES, nwave), np.nan), np.full((LANES, nwave), np.nan)
     parts, state = np.full((LANES, nparts), np.nan), np.array([[0.0, 7.0], [1.0, 7.0]])
-    cut = nwave, tile, LANES
+    cut = nwave, tile, 20, LANES
     run(sweeps.precondition_down.sized(HALF), 3 * LANES, y, r, made.low, made.halo, state, 2, 2, *cut)
     run(sweeps.precondition_up.sized(HALF), nparts * LANES, z, parts, y, r, made.low, made.halo, state, 2, 2, nparts,
         *cut)
@@ -212,13 +212,14 @@ def test_definite(factor_of_least: float) -> None:
 
 @pytest.mark.parametrize("tile", [50, 64, 299])
 def test_tiles_leave_rounding_only(tile: int) -> None:
-    """doc/method-banded.md: what a halo leaves is below 1e-16 of the diagonal; all else is the order of rounding."""
+    """doc/method-banded.md: what a halo leaves is below 1e-16 of the diagonal; all else is the order of rounding. What one
+    halo leaves of a solution is 1e-10 times the root of the condition number, 1e3."""
     band, everyone = slow_to_forget(600), np.ones(LANES, np.int32)
     cut, whole = Swept(band, tile, gate=everyone), Swept(band, gate=everyone)
     assert (cut.halo[LANES:] >= 48).all() and (cut.halo < 300).all()
-    for name in ("low", "x", "inverse"):
+    for name, share in (("low", 1e-14), ("x", 3e-9), ("inverse", 1e-14)):
         wanted = getattr(whole, name)
-        np.testing.assert_allclose(getattr(cut, name), wanted, rtol=0, atol=1e-14 * np.nanmax(np.abs(wanted)),
+        np.testing.assert_allclose(getattr(cut, name), wanted, rtol=0, atol=share * np.nanmax(np.abs(wanted)),
                                    err_msg=name)
 
 

@@ -18,7 +18,17 @@ from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.decorrelate.weak import TOLD
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.lanes import OF_PRODUCT, OF_SHARE, block_lanes, fours, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import (
+    LONG,
+    OF_PRODUCT,
+    OF_SHARE,
+    SHORT,
+    TILE,
+    block_lanes,
+    fours,
+    tile_of,
+    tiles_of,
+)
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import eliminate, measure, names, poles, remainder, sweeps
@@ -309,8 +319,8 @@ class _Run:
     def poles(self) -> None:
         """The sum over the poles."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        cut, tiles = (s.nwave, tile_of(s.nwave, poles=True)), tiles_of(s.nwave, poles=True)
-        lanes = tiles * sweeps.GROUP * fibres
+        cut, tiles = (s.nwave, tile_of(s.nwave, LONG)), tiles_of(s.nwave, LONG)
+        lanes, again = tiles * sweeps.GROUP * fibres, tiles_of(s.nwave, TILE) * sweeps.GROUP * fibres
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "pole_halo", "flags", "band", width, *cut,
                         sizes.half, fibres)
@@ -327,9 +337,10 @@ class _Run:
                 continue
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
-                of = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, fibres
-                self.launch(remainder.pole_again.sized(half, 0), lanes, "half_way", "beyond", *of)
-                self.launch(remainder.pole_again.sized(half, 1), lanes, "moved", "half_way", *of)
+                of = "work", "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut, \
+                    tile_of(s.nwave, TILE), fibres
+                self.launch(remainder.pole_again.sized(half, 0), again, "half_way", "beyond", *of)
+                self.launch(remainder.pole_again.sized(half, 1), again, "moved", "half_way", *of)
             self.add_up("left", "moved", 1, group, sweeps.SIDES)
 
     def add_up(self, sums: str, found: str, of: int, group: int, kept: int) -> None:
@@ -356,8 +367,8 @@ class _Run:
         """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
         `invert`)."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
-        count = tiles_of(nwave) * sweeps.GROUP * pairs
-        cut = f"{of}low", f"{of}halo", "own", int(of != ""), nwave, tile_of(nwave), pairs, lanes
+        count = tiles_of(nwave, SHORT) * sweeps.GROUP * pairs
+        cut = f"{of}low", f"{of}halo", "own", int(of != ""), nwave, tile_of(nwave), tile_of(nwave, SHORT), pairs, lanes
         self.launch(remainder.substitute.sized(half, 0), count, "half_way", "moved", *cut)
         self.launch(remainder.substitute.sized(half, 1), count, "moved", "half_way", *cut)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu_extract.decorrelate.banded import NARROW
-from gpu_extract.device.cuda.lanes import tiles_of
+from gpu_extract.device.cuda.lanes import LONG, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
 from gpu_extract.device.memory import Arrays
@@ -61,7 +61,7 @@ class Sizes:
                     "groups": self.groups * most * fibres, "scratch": self.scratch(),
                     "far": rows * n if s.nd > 2 else 1}
         integers = {"flags": len(names("Flag")), "depth": 2, "wider": 4, "all": 1, "own": 6, "halo": tiles_of(s.nwave),
-                    "pair_halo": 2 * tiles_of(s.nwave), "pole_halo": tiles_of(s.nwave, poles=True)}
+                    "pair_halo": 2 * tiles_of(s.nwave), "pole_halo": tiles_of(s.nwave, LONG)}
         return {**{name: ((size,), np.float64) for name, size in elements.items()},
                 **{name: ((size * fibres,), np.int32) for name, size in integers.items()}}
 

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.device.cuda.lanes import couple_numbers, couple_parts, places_of, rows_together, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import (
+    SHORT,
+    couple_numbers,
+    couple_parts,
+    places_of,
+    rows_together,
+    tile_of,
+    tiles_of,
+)
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import assembly, gradients, image, normal, quality, spots, sweeps
@@ -131,7 +139,7 @@ class Steps:
         a, shape = self.arrays, self.shape
         n, nwave = shape.fibres, shape.nwave
         r, z, *_, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
-        cut, tiles = (nwave, tile_of(nwave), n), tiles_of(nwave)
+        cut, tiles = (nwave, tile_of(nwave), tile_of(nwave, SHORT), n), tiles_of(nwave, SHORT)
         self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, state,
                      gradients.STATE, shape.nfibre, *cut)
         self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, a.parts, t, r, a.factor, a.halo, state,

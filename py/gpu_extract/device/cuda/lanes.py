@@ -7,20 +7,22 @@ bits depend on it, and on nothing else.
 from gpu_extract.device.cuda.text import eliminate, normal
 
 TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
+LONG = 2 * TILE      # of poles: so many are lanes enough, and halos count less then
+SHORT = TILE // 2    # of what needs short halos: there are twice as many lanes
 MOST = 9, 12    # bins of the other fibre and rows of a spot that a lane of `couple` has in its registers
 TERMS = 52      # most terms along x times rows that a lane of `make` has in its registers
 OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
 
-def tile_of(nwave: int, poles: bool = False) -> int:
-    """Bins of a tile: at most TILE, as even as can be, or more, so that there are no more tiles than partial sums of a
-    fibre (PARTS). poles: twice that, since so many poles are lanes enough, and halos count less then."""
-    return -(-nwave // min(-(-nwave // (2 * TILE if poles else TILE)), normal.PARTS))
+def tile_of(nwave: int, most: int = TILE) -> int:
+    """Bins of a tile: at most so many, as even as can be, or more, so that there are no more tiles than partial sums of
+    a fibre (PARTS)."""
+    return -(-nwave // min(-(-nwave // most), normal.PARTS))
 
 
-def tiles_of(nwave: int, poles: bool = False) -> int:
+def tiles_of(nwave: int, most: int = TILE) -> int:
     """How many tiles a fibre has."""
-    return -(-nwave // tile_of(nwave, poles))
+    return -(-nwave // tile_of(nwave, most))
 
 
 def places_of(nwave: int) -> int:

@@ -132,26 +132,26 @@ BLOCK(160) void carry(index n, double *moved, int *own, const double *found, con
                         total[k][side][b];
 }
 
-// L^-1 of what is given, or, `UP`, L^-T D^-1 of it: rows of a tile of both sides.
-template <int H, int UP>
-LANE void substitute_rows(Write to, Read given, Read low, const Tile &cut, const int *halo, index i, index lanes)
+// L^-1 of what is given, or, `UP`, L^-T D^-1 of it: rows of a tile of both sides. It begins one halo before them, which is
+// enough for a correction.
+template <int H, int UP> LANE void substitute_rows(Write to, Read given, Read low, const Tile &cut, index halo)
 {
     if constexpr (UP != 0)
-        backward_rows<H, SIDES>(to, given, low, Read{low.first, 0, 0}, cut.first, cut.last, cut.below(halo, i, lanes));
+        backward_rows<H, SIDES>(to, given, low, Read{low.first, 0, 0}, cut.first, cut.last, cut.stop(halo));
     else
-        forward_rows<H, SIDES>(to, given, low, cut.above(halo, i, lanes), cut.first, cut.last);
+        forward_rows<H, SIDES>(to, given, low, cut.start(halo), cut.first, cut.last);
 }
 
-// The vectors of pairs that `own` has in its row `chained`.
+// The vectors of pairs that `own` has in its row `chained`, in tiles of `fine` rows; halos are those of tiles of `tile`.
 template <int H, int UP>
 BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
-                          index chained, index nwave, index tile, index pairs, index lanes)
+                          index chained, index nwave, index tile, index fine, index pairs, index lanes)
 {
     Vectors mine(n, pairs);
     index i = own[chained * pairs + mine.lane];
     if (i >= 0 && mine.pole < own[2 * pairs + mine.lane])
         substitute_rows<H, UP>(mine.to(to), mine.of(given), Read{low + i, (H + 1) * lanes, lanes},
-                               Tile(mine.part, tile, nwave), halo, i, lanes);
+                               Tile(mine.part, fine, nwave), longest(halo, i, tile, nwave, lanes));
 }
 
 // beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
@@ -202,12 +202,12 @@ BLOCK(192) void take(index n, double *beyond, const double *moved, const double 
 template <int H, int UP>
 BLOCK(32) void pole_again(index n, double *to, const double *given, const double *work, const int *halo, double *facts,
                           int *flags, const double *table, index group, index width, index columns, index nwave,
-                          index tile, index lanes)
+                          index tile, index fine, index lanes)
 {
     Vectors mine(n, lanes);
     Pole pole(mine.at, facts, flags, table, Pole::BEYOND, group, width, lanes);
     if (pole.wanted)
         substitute_rows<H, UP>(mine.to(to), mine.of(given),
                                Read{work + SIDES * pole.many + mine.at, columns * pole.many, pole.many},
-                               Tile(mine.part, tile, nwave), halo, mine.lane, lanes);
+                               Tile(mine.part, fine, nwave), longest(halo, mine.lane, tile, nwave, lanes));
 }

@@ -7,6 +7,15 @@
 #pragma once
 #include "teams.h"
 
+// The longest halo of all tiles of a fibre, all rows where there is but one: upwards, nothing is measured.
+LANE index longest(const int *halo, index fibre, index tile, index nwave, index lanes)
+{
+    index most = tile < nwave ? 0 : nwave;
+    for (index t = 1; t * tile < nwave; t++)
+        most = larger(most, (index)halo[t * lanes + fibre]);
+    return most;
+}
+
 // The rows of one tile: it keeps first .. last - 1.
 struct Tile {
     index number, tile, first, last, nwave;
@@ -17,20 +26,15 @@ struct Tile {
     }
     LANE index start(index halo) const { return first > halo ? first - halo : 0; }
     LANE index stop(index halo) const { return last + halo < nwave ? last + halo : nwave; }
-    // The longest halo of all tiles of a fibre: upwards, nothing is measured.
-    LANE index longest(const int *halo, index fibre, index lanes) const
-    {
-        index most = 0;
-        for (index t = 1; t * tile < nwave; t++)
-            most = halo[t * lanes + fibre] > most ? halo[t * lanes + fibre] : most;
-        return most;
-    }
     // Where a substitution begins, downwards and upwards: it forgets half as fast as an elimination.
     LANE index above(const int *halo, index fibre, index lanes) const
     {
-        return number ? start(2 * longest(halo, fibre, lanes)) : 0;
+        return number ? start(2 * longest(halo, fibre, tile, nwave, lanes)) : 0;
     }
-    LANE index below(const int *halo, index fibre, index lanes) const { return stop(2 * longest(halo, fibre, lanes)); }
+    LANE index below(const int *halo, index fibre, index lanes) const
+    {
+        return stop(2 * longest(halo, fibre, tile, nwave, lanes));
+    }
 };
 
 // halo = rows before its tile where the elimination of a lane has to begin.
@@ -65,37 +69,39 @@ TEAMS(10) void invert(index n, double *inverse, const double *low, const int *ha
     Tile mine(n / lanes, tile, nwave);
     if (gate[i] == open)
         invert_rows<H, T>(Write{inverse + i, width * lanes, lanes}, Read{low + i, (H + 1) * lanes, lanes}, mine.first,
-                          mine.last, mine.stop(mine.longest(halo, i, lanes)));
+                          mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
 }
 
-// Conjugate gradients: y = L^-1 r of one fibre and tile; vectors (fibres, nwave). state: rows of `facts`, of which the
-// first is 0 where a bundle of `nfibre` has arrived.
+// Conjugate gradients: y = L^-1 r of one fibre and tile of `fine` rows; vectors (fibres, nwave). state: rows of `facts`, of
+// which the first is 0 where a bundle of `nfibre` has arrived. Halos are those of tiles of `tile` rows, and one is
+// enough for a preconditioner.
 template <int H>
 BLOCK(32) void precondition_down(index n, double *y, const double *r, const double *low, const int *halo,
-                                 const double *state, index facts, index nfibre, index nwave, index tile, index lanes)
+                                 const double *state, index facts, index nfibre, index nwave, index tile, index fine,
+                                 index lanes)
 {
     index i = n % lanes;
-    Tile mine(n / lanes, tile, nwave);
+    Tile mine(n / lanes, fine, nwave);
     if (state[i / nfibre * facts] != 0.0)
         forward_rows<H>(Write{y + i * nwave, 1, 1}, Read{r + i * nwave, 1, 1}, Read{low + i, (H + 1) * lanes, lanes},
-                        mine.above(halo, i, lanes), mine.first, mine.last);
+                        mine.start(longest(halo, i, tile, nwave, lanes)), mine.first, mine.last);
 }
 
 // z = L^-T D^-1 y, and the tile's part of r z: parts (fibres, nparts), 0 behind the last tile.
 template <int H>
 BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *y, const double *r, const double *low,
                                const int *halo, const double *state, index facts, index nfibre, index nparts, index nwave,
-                               index tile, index lanes)
+                               index tile, index fine, index lanes)
 {
     index i = n % lanes, t = n / lanes;
-    Tile mine(t, tile, nwave);
+    Tile mine(t, fine, nwave);
     if (state[i / nfibre * facts] == 0.0)
         return;
     double total = 0.0;
     if (mine.first < nwave)
         total = backward_rows<H>(Write{z + i * nwave, 1, 1}, Read{y + i * nwave, 1, 1},
                                  Read{low + i, (H + 1) * lanes, lanes}, Read{r + i * nwave, 1, 1}, mine.first,
-                                 mine.last, mine.below(halo, i, lanes));
+                                 mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
     parts[i * nparts + t] = total;
 }
 
