@@ -151,6 +151,19 @@ def test_a_chain_of_masked_fibres() -> None:
     assert neighbours._chained(1, 2, windowed=False), "this case was meant to have a chain"
 
 
+def test_pairs_of_every_depth() -> None:
+    """A bundle whose fibres are all coupled, one of two short chains, one of none, one that is coupled at its end."""
+    lanes, size, deepest = 20, 5, 3
+    facts = known(lanes, FIRST_THETA=[1.0] * 5 + [1.0, 1.0, 0.0, 1.0, 1.0] + [0.0] * 5 + [0.0, 0.0, 0.0, 1.0, 1.0])[0]
+    depth, listed = np.full(2 * lanes, -7, np.int32), np.full((deepest, 2 * lanes), -7, np.int32)
+    run_lanes(measure.chain, 2 * lanes, 3, (depth, facts, 1e-10, lanes, size))
+    assert depth.tolist() == [0, 0, 1, 2, 3, 0, 0, 0, 0, 1, *5 * [0], 0, 0, 0, 0, 1,
+                              3, 2, 1, 0, 0, 1, 0, 0, 0, 0, *5 * [0], 0, 0, 0, 0, 0]
+    run_lanes(measure.enlist, deepest * 2 * lanes, -1, (listed, depth, lanes))
+    for found, pairs in zip(listed.tolist(), ([2, 9, 19, 22, 25], [3, 21], [4, 20]), strict=True):
+        assert found == pairs + [-1] * (2 * lanes - len(pairs))
+
+
 def test_who_needs_more_than_the_narrowest_band() -> None:
     """Fibre 1 asks for it; so would 3, which has no weight. In the second bundle 5 goes with 6 in a chain: 6 is
     eliminated less what 7 takes, in the widest band as well. Their own inverses and those of fibres that touch them are

@@ -8,7 +8,7 @@ from host_text import run_lanes
 from device.pieces import edges, known
 from gpu_extract.data import Status
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.lanes import tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import beside, tile_of, tiles_of
 from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
 
 NWAVE, HALF, LANES, LANE, POLES = 11, 3, 4, 2, 5     # a lane in the middle: its neighbours must stay as they are
@@ -110,25 +110,49 @@ def test_inverse_in_the_band() -> None:
     assert np.isnan(made[:, HALF + 1:]).all() and np.isnan(np.delete(made, LANE, axis=2)).all()
 
 
-@pytest.mark.parametrize("depth", [0, 2])
-def test_inverse_beyond_the_band(depth: int) -> None:
-    """Elements up to the seventh diagonal, of all lanes or of those of a depth alone; rows end where bins do."""
+@pytest.mark.parametrize(("wanted", "gate", "chosen"), [(0, None, [0, 1, 2, 3]), (2, [2, 0, 2, 1], [0, 2]),
+                                                        (eliminate.LISTED, [3, 0, 2, -1], [0, 2, 3])])
+def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: list[int]) -> None:
+    """Elements up to the seventh diagonal, of all lanes, of those whose gate is open or of a list, one after the other;
+    rows end where bins do."""
     wide, band = 7, band_of_lanes()
     swept = Swept(band, gate=np.ones(LANES, np.int32))
     rows = np.full((NWAVE, wide + 3, LANES), np.nan)
     rows[:, :HALF + 1] = swept.inverse[:, :HALF + 1]
-    depths = np.array([2, 0, 2, 1], dtype=np.int32)
-    run(eliminate.extend.sized(HALF), NWAVE * LANES, rows, swept.low, depths, depth, wide, wide + 3, LANES)
+    run(eliminate.extend.sized(HALF), NWAVE * beside(LANES, wanted), rows, swept.low,
+        None if gate is None else np.array(gate, np.int32), wanted, wide, wide + 3, NWAVE, LANES)
     for lane in range(LANES):
         exact = np.linalg.inv(dense(band, lane))
         for a in range(HALF + 1, wide + 1):
             made = rows[:NWAVE - a, a, lane]
-            if depth in (0, depths[lane]):
+            if lane in chosen:
                 np.testing.assert_allclose(made, np.diagonal(exact, a), rtol=1e-11, atol=1e-14)
             else:
                 assert np.isnan(made).all()
     assert np.isnan(rows[:, wide + 1:]).all()
     assert all(np.isnan(rows[NWAVE - a:, a]).all() for a in range(HALF + 1, wide + 1))
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_those_listed_are_as_all(step: int) -> None:
+    """Seven of 26 pairs, three side by side: bit by bit what a lane for each pair makes, nothing of the others."""
+    lanes, tile, listed = 26, 4, [25, 0, 13, 2, 3, 7, 24]
+    band = np.concatenate([band_of_lanes(seed) for seed in range(7)], axis=2)[:, :, :lanes].copy()
+    gate, tiles = np.array(listed + [-1] * (lanes - len(listed)), np.int32), -(-NWAVE // tile)
+    assert beside(lanes, eliminate.LISTED) == 3
+    made = []
+    for given, wanted in ((None, 0), (gate, eliminate.LISTED)):
+        halo, low = np.full((tiles, lanes), -1, np.int32), np.full((NWAVE, HALF + 1, lanes), np.nan)
+        inverse, count = np.full_like(low, np.nan), tiles * beside(lanes, wanted)
+        matrix, cut = (wanted, 0, 1, (HALF + 1) * lanes, lanes), (NWAVE, tile, lanes)
+        run(sweeps.settle.sized(HALF), count, halo, given, band, *matrix, *cut, step=step)
+        run(sweeps.factor.sized(HALF), count, low, halo, given, band, *matrix, *cut, step=step)
+        run(sweeps.invert.sized(HALF), count, inverse, low, halo, given, wanted, HALF + 1, *cut, step=step)
+        made.append((halo, low, inverse))
+    for whole, some in zip(*made, strict=True):
+        np.testing.assert_array_equal(some[..., listed], whole[..., listed])
+        others = np.delete(some, listed, axis=-1)
+        assert (np.isnan(others) | (others == -1)).all()
 
 
 @pytest.mark.parametrize("of", [0, 1])

@@ -197,17 +197,18 @@ def test_middles() -> None:
     assert np.isnan(middles[:, 4]).all() and (middles[:, 5] == chi[5, 60]).all()
 
 
-@pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, 2), (1, eliminate.WIDER)])
+@pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, eliminate.LISTED), (1, eliminate.WIDER)])
 def test_product_and_share(distance: int, wanted: int) -> None:
-    """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a depth, of
+    """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a list, two side by side, of
     those whose fibre needs more, of each as many diagonals as it does; where Z has rows that are wider still."""
-    hw, half, nwave, lanes, size = 2, *((13, 33) if wanted < 0 else (3, 11)), 6, 3
+    hw, half, nwave, lanes, size = 2, *((13, 33, 6) if wanted == eliminate.WIDER else (3, 11, 9)), 3
+    listed = wanted == eliminate.LISTED
     rng, width, wide = np.random.default_rng(5), 2 * hw + 1, 2 * hw + half
     blocks = rng.random((3, nwave, width, lanes))
     for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
         if not 0 <= p + k < nwave:
             blocks[:, p, hw + k] = 0.0
-    own = 2 * lanes if wanted > 0 else lanes
+    own = 2 * lanes if listed else lanes
     z = rng.random((own, nwave, nwave))
     z += z.transpose(0, 2, 1)
     inverse = np.full((nwave, wide + 4, own), np.nan)
@@ -216,13 +217,16 @@ def test_product_and_share(distance: int, wanted: int) -> None:
             inverse[p, a] = z[:, p, p + a]
     sizes = np.ones((3, lanes))
     sizes[2, 0] = 1e-3                                   # does not count
-    depth = np.array([abs(wanted) and wanted, 0] * lanes, dtype=np.int32)
+    chosen = {0: list(range(2 * lanes)), eliminate.WIDER: list(range(0, 2 * lanes, 2)),
+              eliminate.LISTED: [16, 1, 9, 4, 7]}[wanted]
+    gate = np.array(chosen + [-1] * (2 * lanes - len(chosen)) if listed else
+                    [wanted if m in chosen else 0 for m in range(2 * lanes)], np.int32)
     v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
-    reaches = np.array([13, 1, 4, 0, 9, 12], np.int32) if wanted < 0 else None
-    rest, g_of = (sizes, depth, reaches, wanted, 0.1, distance, nwave, half), blocks[distance]
-    run_lanes(eliminate.product.sized(hw), block_lanes(2 * lanes, nwave, wide + 1, OF_PRODUCT), 1,
+    reaches = np.array([13, 1, 4, 0, 9, 12], np.int32) if wanted == eliminate.WIDER else None
+    rest, g_of = (sizes, gate, reaches, wanted, 0.1, distance, nwave, half), blocks[distance]
+    run_lanes(eliminate.product.sized(hw), block_lanes(2 * lanes, nwave, wide + 1, OF_PRODUCT, wanted), 1,
               (v, g_of, inverse, *rest, wide + 4, lanes, size))
-    run_lanes(eliminate.share.sized(hw), block_lanes(2 * lanes, nwave, half + 1, OF_SHARE), 1,
+    run_lanes(eliminate.share.sized(hw), block_lanes(2 * lanes, nwave, half + 1, OF_SHARE, wanted), 1,
               (shares, v, g_of, *rest, lanes, size))
     counted = 0
     for m in range(2 * lanes):
@@ -232,10 +236,10 @@ def test_product_and_share(distance: int, wanted: int) -> None:
         for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
             if there and 0 <= p + k < nwave:
                 g[p, p + k] = blocks[distance, p, hw + k, i] if i < j else blocks[distance, p + k, hw - k, j]
-        if wanted and depth[m] != wanted:
+        if m not in chosen:
             assert (shares[:, m // lanes, :, i] == -3).all(), "what others made stays"
             continue
-        u = g @ z[m if wanted > 0 else max(j, 0)] @ g.T if there else np.zeros((nwave, nwave))
+        u = g @ z[m if listed else max(j, 0)] @ g.T if there else np.zeros((nwave, nwave))
         counted += there
         for p, a in pairs_of(range(nwave), range(half + 1)):
             made = shares[a, m // lanes, p, i]

@@ -24,6 +24,7 @@ from gpu_extract.device.cuda.lanes import (
     OF_SHARE,
     SHORT,
     TILE,
+    beside,
     block_lanes,
     fours,
     tile_of,
@@ -130,16 +131,15 @@ class _Run:
                     s.hw, fibres, s.nfibre)
         self.launch(eliminate.coupling, s.nd * fibres, "sizes", "tops", s.hw, fibres)
         self.device.clear(self.a["depth"], self.stream)
-        self.device.clear(self.a["all"], self.stream)
 
-    def invert(self, of: str, band: str, gate: tuple[str, int], half: int, *, place: int, row: int, lanes: int) -> None:
+    def invert(self, of: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int) -> None:
         """Factors of band matrices and their inverses within the band.
 
         of: "" of fibres, "pair_" of pairs; band: rows of `row` elements of which those from `place` on count; gate: an
-        array, and what it holds for those who take part
+        array, None for all, and what it holds for those who take part, or LISTED
         """
         nwave = self.sizes.shape.nwave
-        tile, count = tile_of(nwave), tiles_of(nwave) * lanes
+        tile, count = tile_of(nwave), tiles_of(nwave) * beside(lanes, gate[1])
         matrix = gate[1], place * lanes, 1, row * lanes, lanes, nwave, tile, lanes
         self.launch(sweeps.settle.sized(half), count, f"{of}halo", gate[0], band, *matrix)
         self.launch(sweeps.factor.sized(half), count, f"{of}low", f"{of}halo", gate[0], band, *matrix)
@@ -149,41 +149,42 @@ class _Run:
     def eliminate(self) -> None:
         """What every fibre, as it stands, takes from those around it."""
         s = self.sizes.shape
-        self.invert("", "blocks", ("all", 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=self.fibres)
-        self.all_shares("depth", 0, self.sizes.halves[0])
+        self.invert("", "blocks", (None, 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=self.fibres)
+        self.all_shares(None, None, 0, self.sizes.halves[0])
 
     def widen(self) -> None:
         """More diagonals of the shares, where they are needed."""
         s, fibres = self.sizes.shape, self.fibres
         self.launch(measure.widen, fibres, "wider", "depth", "facts", "flags", "halves", len(self.sizes.halves),
                     SLOWEST, s.nd, fibres, s.nfibre)
-        self.all_shares(self.row("wider", 2), eliminate.WIDER, self.sizes.half)
+        self.all_shares(self.row("wider", 2), "wider", eliminate.WIDER, self.sizes.half)
 
-    def all_shares(self, gate: Any, wanted: int, half: int) -> None:
-        """Shares of fibres as they stand, `half` diagonals; gate: says whose inverse is wanted; wanted: as
+    def all_shares(self, inverses: Any, pairs: Any, wanted: int, half: int) -> None:
+        """Shares of fibres as they stand, `half` diagonals; gates: whose inverses, which pairs are wanted; wanted: as
         `complements`."""
         s = self.sizes.shape
-        self.extend("inverse", "low", (gate, wanted), s.hw, half, lanes=self.fibres)
+        self.extend("inverse", "low", (inverses, wanted), s.hw, half, lanes=self.fibres)
         for d in range(2, s.nd):
-            self.shares("pair_shares", d, ("wider", wanted), half)
+            self.shares("pair_shares", d, (pairs, wanted), half)
             self.schur(wanted, half, "far", "pair_shares", d > 2)
-        self.shares("shares", 1, ("wider", wanted), half)
+        self.shares("shares", 1, (pairs, wanted), half)
 
     def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
         """The inverse beyond its band, `reach`, as far as products of half-band `half` ask for it."""
         s = self.sizes.shape
-        self.launch(eliminate.extend.sized(reach), s.nwave * lanes, inverse, low, *gate, 2 * s.hw + half,
-                    self.sizes.wide + 1, lanes)
+        self.launch(eliminate.extend.sized(reach), s.nwave * beside(lanes, gate[1]), inverse, low, *gate,
+                    2 * s.hw + half, self.sizes.wide + 1, s.nwave, lanes)
 
-    def shares(self, shares: str, distance: int, gate: tuple[str, int], half: int) -> None:
-        """Shares of pairs at a distance, `half` diagonals of them; gate: as `factor`, 0: all pairs."""
+    def shares(self, shares: str, distance: int, gate: tuple[Any, int], half: int) -> None:
+        """Shares of pairs at a distance, `half` diagonals of them; gate: as `invert`; LISTED: by inverses of pairs."""
         s, fibres, sizes = self.sizes.shape, self.fibres, self.sizes
         which = "sizes", gate[0], self.reaches(gate[1]), gate[1], self.limits.distant, distance, s.nwave, half
-        blocks = [block_lanes(2 * fibres, s.nwave, columns + 1, block) for columns, block in (
+        blocks = [block_lanes(2 * fibres, s.nwave, columns + 1, block, gate[1]) for columns, block in (
             (2 * s.hw + half, OF_PRODUCT), (half, OF_SHARE))]
+        inverse = "pair_inverse" if gate[1] == eliminate.LISTED else "inverse"
         v, given = self.rows("v", 2 * (2 * s.hw + half + 1)), self.blocks(distance)
-        self.launch(eliminate.product.sized(s.hw), blocks[0], v, given, "pair_inverse" if gate[1] > 0 else "inverse",
-                    *which, sizes.wide + 1, fibres, s.nfibre)
+        self.launch(eliminate.product.sized(s.hw), blocks[0], v, given, inverse, *which, sizes.wide + 1, fibres,
+                    s.nfibre)
         self.launch(eliminate.share.sized(s.hw), blocks[1], self.rows(shares, 2 * (half + 1)), v, given, *which, fibres,
                     s.nfibre)
 
@@ -304,17 +305,18 @@ class _Run:
             self.launch(measure.learn_far, fibres, "facts", "flags", "yes", "sizes", "questions", self.limits.distant,
                         device_tables.FAR, s.nd, fibres, s.nfibre)
         self.launch(measure.chain, 2 * fibres, "depth", "facts", self.limits.coupling, fibres, s.nfibre)
+        self.launch(measure.enlist, self.sizes.deepest * 2 * fibres, "listed", "depth", fibres)
 
     def chains(self) -> None:
         """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""
-        s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        for depth in range(1, sizes.deepest + 1):
-            self.launch(eliminate.rest, 2 * fours(s.nwave) * fibres, "pair_band", "blocks", "shares", "depth", depth,
-                        s.nwave, s.hw, sizes.half, fibres, s.nfibre)
-            self.invert("pair_", "pair_band", ("depth", depth), sizes.half, place=0, row=sizes.half + 1,
-                        lanes=2 * fibres)
-            self.extend("pair_inverse", "pair_low", ("depth", depth), sizes.half, sizes.half, lanes=2 * fibres)
-            self.shares("shares", 1, ("depth", depth), sizes.half)
+        s, half, pairs = self.sizes.shape, self.sizes.half, 2 * self.fibres
+        for depth in range(self.sizes.deepest):
+            gate = listed, wanted = self.a["listed"].part(depth * pairs, (depth + 1) * pairs), eliminate.LISTED
+            self.launch(eliminate.rest, fours(s.nwave) * beside(pairs, wanted), "pair_band", "blocks", "shares", listed,
+                        s.nwave, s.hw, half, self.fibres, s.nfibre)
+            self.invert("pair_", "pair_band", gate, half, place=0, row=half + 1, lanes=pairs)
+            self.extend("pair_inverse", "pair_low", gate, half, half, lanes=pairs)
+            self.shares("shares", 1, gate, half)
 
     def poles(self) -> None:
         """The sum over the poles."""

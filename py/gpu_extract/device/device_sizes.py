@@ -60,8 +60,9 @@ class Sizes:
                     "yes": SETS * measure.QUESTIONS * fibres, "chunks": self.chunks * most * fibres,
                     "groups": self.groups * most * fibres, "scratch": self.scratch(),
                     "far": rows * n if s.nd > 2 else 1}
-        integers = {"flags": len(names("Flag")), "depth": 2, "wider": 4, "all": 1, "own": 6, "halo": tiles_of(s.nwave),
-                    "pair_halo": 2 * tiles_of(s.nwave), "pole_halo": tiles_of(s.nwave, LONG)}
+        integers = {"flags": len(names("Flag")), "depth": 2, "listed": 2 * max(self.deepest, 1), "wider": 4, "own": 6,
+                    "halo": tiles_of(s.nwave), "pair_halo": 2 * tiles_of(s.nwave),
+                    "pole_halo": tiles_of(s.nwave, LONG)}
         return {**{name: ((size,), np.float64) for name, size in elements.items()},
                 **{name: ((size * fibres,), np.int32) for name, size in integers.items()}}
 

@@ -45,10 +45,16 @@ def rows_together(ny: int, terms: int) -> int:
     return -(-ny // -(-ny // max(TERMS // terms, 1)))
 
 
-def block_lanes(pairs: int, nwave: int, columns: int, block: tuple[int, int]) -> int:
+def beside(lanes: int, wanted: int) -> int:
+    """Which of so many fibres or pairs have lanes of their own (text/lanes.h: Chosen)."""
+    return -(-lanes // eliminate.TURNS) if wanted == eliminate.LISTED else lanes
+
+
+def block_lanes(pairs: int, nwave: int, columns: int, block: tuple[int, int], wanted: int = 0) -> int:
     """Lanes of `product` or `share` for so many pairs: blocks over rows of so many columns."""
-    beside = eliminate.BESIDE
-    return -(-pairs // beside) * beside * -(-nwave // block[0]) * -(-(columns + block[0] - 1) // block[1])
+    together = 1 if wanted == eliminate.LISTED else eliminate.BESIDE
+    return (-(-beside(pairs, wanted) // together) * together
+            * -(-nwave // block[0]) * -(-(columns + block[0] - 1) // block[1]))
 
 
 def fours(nwave: int) -> int:

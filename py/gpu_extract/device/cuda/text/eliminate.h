@@ -6,9 +6,9 @@
 // what remains. Fibre f belongs to bundle f // size; couplings end with the bundle.
 //
 // U = G Z G^T, G = A_ij, Z = A_jj^-1, is made in steps of which each has a lane for every number: Z in its band (sweeps.h),
-// then beyond it column by column, V = G Z, U = V G^T. `depth` says which pairs take part: 0 where j is eliminated as it
-// stands, n where fibres beyond it are eliminated first, n in all (`chain` fills it). In the same place `wider` may stand:
-// WIDER where the fibre that remains needs more diagonals than the others (`widen`). Who asks for 0 asks for all pairs.
+// then beyond it column by column, V = G Z, U = V G^T. gate and `wanted` say which pairs take part (lanes.h: Chosen): all, 0;
+// those that are WIDER, where the fibre that remains needs more diagonals than the others (`widen`); or the LISTED ones of a
+// depth, where so many fibres beyond j are eliminated first (`enlist`). Of a list neighbouring lanes have the same pair.
 //
 // S = A - U and U are rows of `reach + 1` elements, `reach` the widest half-band that is tried; a narrower one, `half`, is
 // their beginning.
@@ -118,44 +118,49 @@ BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, in
 }
 
 // band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for FOUR rows.
-BLOCK(64) void rest(index n, double *band, const double *blocks, const double *shares, const int *depth, index wanted,
-                    index nwave, index hw, index half, index lanes, index size)
+BLOCK(64) void rest(index n, double *band, const double *blocks, const double *shares, const int *listed, index nwave,
+                    index hw, index half, index lanes, index size)
 {
-    index m = n % (2 * lanes), p = n / (2 * lanes) * FOUR, j = other(m, 1, lanes, size);
-    if (depth[m] != wanted || j < 0)
-        return;
-    LOOP(index, a, 0, half + 1) {
-        double own[FOUR], taken[FOUR];
-        EACH(b, FOUR) {
-            bool there = p + b < nwave;
-            own[b] = there ? own_element(blocks, p + b, a, j, hw, lanes) : 0.0;
-            taken[b] = there ? shares[share_at(a, m / lanes, p + b, j, nwave, lanes)] : 0.0;
+    index parts = (nwave + FOUR - 1) / FOUR, p = n % parts * FOUR;
+    Chosen pairs{listed, LISTED, 2 * lanes};
+    EACH_CHOSEN(m, pairs, n / parts) {
+        index j = other(m, 1, lanes, size);
+        LOOP(index, a, 0, half + 1) {
+            double own[FOUR], taken[FOUR];
+            EACH(b, FOUR) {
+                bool there = p + b < nwave;
+                own[b] = there ? own_element(blocks, p + b, a, j, hw, lanes) : 0.0;
+                taken[b] = there ? shares[share_at(a, m / lanes, p + b, j, nwave, lanes)] : 0.0;
+            }
+            EACH(b, FOUR)
+                if (p + b < nwave)
+                    band[((p + b) * (half + 1) + a) * 2 * lanes + m] = own[b] - taken[b];
         }
-        EACH(b, FOUR)
-            if (p + b < nwave)
-                band[((p + b) * (half + 1) + a) * 2 * lanes + m] = own[b] - taken[b];
     }
 }
 
 // Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for every
 // column, from its diagonal upwards. What a row asks for is what the H rows before it have made.
 template <int H>
-BLOCK(64) void extend(index n, double *inverse, const double *low, const int *depth, index wanted, index wide, index width,
-                      index lanes)
+BLOCK(64) void extend(index n, double *inverse, const double *low, const int *gate, index wanted, index wide, index width,
+                      index nwave, index lanes)
 {
-    index m = n % lanes, q = n / lanes;
-    if (q <= H || !passes(depth, m, wanted))
+    Chosen chosen{gate, wanted, lanes};
+    index q = chosen.listed() ? n % nwave : n / lanes;
+    if (q <= H)
         return;
-    double known[H];
-    EACH(b, H)
-        known[b] = inverse[((q - H + b) * width + H - b) * lanes + m];
-    ONE_BY_ONE
-    for (index a = H + 1; a <= wide && a <= q; a++) {
-        double total = 0.0;
+    EACH_CHOSEN(m, chosen, chosen.listed() ? n / nwave : n % lanes) {
+        double known[H];
         EACH(b, H)
-            total -= low[((q - a) * (H + 1) + b + 1) * lanes + m] * known[b];
-        inverse[((q - a) * width + a) * lanes + m] = total;
-        push_front(known, total);
+            known[b] = inverse[((q - H + b) * width + H - b) * lanes + m];
+        ONE_BY_ONE
+        for (index a = H + 1; a <= wide && a <= q; a++) {
+            double total = 0.0;
+            EACH(b, H)
+                total -= low[((q - a) * (H + 1) + b + 1) * lanes + m] * known[b];
+            inverse[((q - a) * width + a) * lanes + m] = total;
+            push_front(known, total);
+        }
     }
 }
 
@@ -182,56 +187,60 @@ template <int H> struct Pair {
 };
 
 // Where lane n of `product` or `share` works: BESIDE pairs side by side, then the blocks of these pairs, so that a block of
-// lanes reads the same rows of its pairs.
+// lanes reads the same rows of its pairs; of a list one pair.
 constexpr int BESIDE = 32;
 struct BlockOfPair {
     int block;
     index pair;
 
-    LANE BlockOfPair(index n, int blocks)
-        : block((int)(n / BESIDE % blocks)), pair(n / BESIDE / blocks * BESIDE + n % BESIDE)
+    LANE BlockOfPair(index n, int blocks, bool listed)
     {
+        index of = listed ? n : n / BESIDE;
+        block = (int)(of % blocks);
+        pair = listed ? of / blocks : of / blocks * BESIDE + n % BESIDE;
     }
 };
 
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
 template <int H>
 BLOCK(256) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
-                        const int *depth, const int *reaches, index wanted, double distant, index distance, index nwave,
+                        const int *gate, const int *reaches, index wanted, double distant, index distance, index nwave,
                         index half, index width, index lanes, index size)
 {
     constexpr int P = 5, Q = 15;
     int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q, end = (int)nwave;
-    BlockOfPair place(n, (end + P - 1) / P * groups);
-    index m = place.pair;
-    if (m >= 2 * lanes)
-        return;
-    int p = place.block / groups * P, q = p - H + place.block % groups * Q;
-    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
-    if (pair.j < 0 || q + H - p - P + 1 > 2 * H + reach_of(reaches, pair.i, half))
-        return;
-    int step = (int)(wanted > 0 ? 2 * lanes : lanes), next = (int)width - 1, row = (int)pair.row, column = (int)pair.column;
-    const double *z = inverse + (wanted > 0 ? m : pair.j);
-    double sums[P][Q] = {};
-    LOOP(int, r, larger(p - H, 0), smaller(p + P + H, end)) {
-        double here[Q];
-        EACH(b, Q) {
-            int at = q + b, low = smaller(at, r), high = larger(at, r);
-            bool there = low >= 0 && high < end && high - low <= wide;
-            here[b] = there ? z[(low * next + high) * step] : 0.0;
+    Chosen chosen{gate, wanted, 2 * lanes};
+    BlockOfPair place(n, (end + P - 1) / P * groups, chosen.listed());
+    EACH_CHOSEN(m, chosen, place.pair) {
+        FOUND_ANEW(place.block);
+        int p = place.block / groups * P, q = p - H + place.block % groups * Q;
+        int step = (int)(chosen.listed() ? 2 * lanes : lanes), next = (int)width - 1;
+        Pair<H> pair(m, blocks, sizes, gate, 0, distant, distance, lanes, size);
+        if (pair.j < 0 || q + H - p - P + 1 > 2 * H + reach_of(reaches, pair.i, half))
+            continue;
+        int row = (int)pair.row, column = (int)pair.column;
+        const double *z = inverse + (chosen.listed() ? m : pair.j);
+        double sums[P][Q] = {};
+        LOOP(int, r, larger(p - H, 0), smaller(p + P + H, end)) {
+            double here[Q];
+            EACH(b, Q) {
+                int at = q + b, low = smaller(at, r), high = larger(at, r);
+                bool there = low >= 0 && high < end && high - low <= wide;
+                here[b] = there ? z[(low * next + high) * step] : 0.0;
+            }
+            EACH(a, P) {
+                bool there = r - H <= p + a && p + a <= r + H && p + a < end;
+                double g = there ? pair.g[(p + a) * row + r * column] : 0.0;
+                EACH(b, Q)
+                    sums[a][b] = fma(g, here[b], sums[a][b]);
+            }
         }
         EACH(a, P) {
-            bool there = r - H <= p + a && p + a <= r + H && p + a < end;
-            double g = there ? pair.g[(p + a) * row + r * column] : 0.0;
-            EACH(b, Q)
-                sums[a][b] = fma(g, here[b], sums[a][b]);
-        }
-    }
-    EACH(a, P) {
-        EACH(b, Q) {
-            int at = q + b, s = at - p - a + H;
-            if (p + a < end && 0 <= s && s <= wide && at >= 0 && at < end)
-                v[(index)((p + a) * (wide + 1) + s) * 2 * lanes + m] = sums[a][b];
+            EACH(b, Q) {
+                int at = q + b, s = at - p - a + H;
+                if (p + a < end && 0 <= s && s <= wide && at >= 0 && at < end)
+                    v[(index)((p + a) * (wide + 1) + s) * 2 * lanes + m] = sums[a][b];
+            }
         }
     }
 }
@@ -239,42 +248,44 @@ BLOCK(256) void product(index n, double *v, const double *blocks, const double *
 // shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, that the pair takes from i, 0 where it does not count: P
 // rows, and S of their columns.
 template <int H>
-BLOCK(256) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *depth,
+BLOCK(256) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *gate,
                       const int *reaches, index wanted, double distant, index distance, index nwave, index half,
                       index lanes, index size)
 {
     constexpr int P = 8, S = 8;
-    int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S, end = (int)nwave;
-    BlockOfPair place(n, (end + P - 1) / P * groups);
-    index m = place.pair, i = m % lanes, side = m / lanes;
-    int p = place.block / groups * P, t = p + place.block % groups * S;
-    if (m >= 2 * lanes || !passes(depth, m, wanted))
-        return;
-    int reach = reach_of(reaches, i, half), known = 2 * H + reach;
-    if (t - p - P + 1 > reach)
-        return;
-    Pair<H> pair(m, blocks, sizes, depth, wanted, distant, distance, lanes, size);
-    int step = (int)(2 * lanes), row = (int)pair.row, column = (int)pair.column;
-    const double *mine = v + m;
-    double sums[P][S] = {};
-    LOOP(int, r, larger(t - H, 0), pair.j < 0 ? 0 : smaller(t + S + H, end)) {
-        double here[P];
+    int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S, end = (int)nwave, step = (int)(2 * lanes);
+    Chosen chosen{gate, wanted, 2 * lanes};
+    BlockOfPair place(n, (end + P - 1) / P * groups, chosen.listed());
+    EACH_CHOSEN(m, chosen, place.pair) {
+        FOUND_ANEW(place.block);
+        int p = place.block / groups * P, t = p + place.block % groups * S;
+        index i = m % lanes, side = m / lanes;
+        int reach = reach_of(reaches, i, half), known = 2 * H + reach;
+        if (t - p - P + 1 > reach)
+            continue;
+        Pair<H> pair(m, blocks, sizes, gate, 0, distant, distance, lanes, size);
+        int row = (int)pair.row, column = (int)pair.column;
+        const double *mine = v + m;
+        double sums[P][S] = {};
+        LOOP(int, r, larger(t - H, 0), pair.j < 0 ? 0 : smaller(t + S + H, end)) {
+            double here[P];
+            EACH(a, P) {
+                int s = r - p - a + H;
+                here[a] = p + a < end && 0 <= s && s <= known ? mine[((p + a) * (wide + 1) + s) * step] : 0.0;
+            }
+            EACH(b, S) {
+                bool there = r - H <= t + b && t + b <= r + H && t + b < end;
+                double g = there ? pair.g[(t + b) * row + r * column] : 0.0;
+                EACH(a, P)
+                    sums[a][b] = fma(here[a], g, sums[a][b]);
+            }
+        }
         EACH(a, P) {
-            int s = r - p - a + H;
-            here[a] = p + a < end && 0 <= s && s <= known ? mine[((p + a) * (wide + 1) + s) * step] : 0.0;
-        }
-        EACH(b, S) {
-            bool there = r - H <= t + b && t + b <= r + H && t + b < end;
-            double g = there ? pair.g[(t + b) * row + r * column] : 0.0;
-            EACH(a, P)
-                sums[a][b] = fma(here[a], g, sums[a][b]);
-        }
-    }
-    EACH(a, P) {
-        EACH(b, S) {
-            int s = t + b - p - a;
-            if (p + a < end && 0 <= s && s <= reach)
-                shares[share_at(s, side, p + a, i, nwave, lanes)] = sums[a][b];
+            EACH(b, S) {
+                int s = t + b - p - a;
+                if (p + a < end && 0 <= s && s <= reach)
+                    shares[share_at(s, side, p + a, i, nwave, lanes)] = sums[a][b];
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 // else as many as text.py says. A block is a warp.
 // KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
 // ASKED_ANEW: what lies at a place is asked for again; without it a compiler may keep it from the turn before.
+// FOUND_ANEW: what follows from a number is computed again; without it a compiler keeps all of it in registers over the turns.
 #pragma once
 
 using index = long long;
@@ -21,6 +22,7 @@ using index = long long;
 #define FOUR_AT_ONCE _Pragma("unroll 4")
 #define KNOWN_BY_NOW(number) asm volatile("" : "+d"(number))
 #define ASKED_ANEW(place) asm volatile("" : "+l"(place))
+#define FOUND_ANEW(number) asm volatile("" : "+r"(number))
 #define INFINITY (1.0 / 0.0)
 #else
 #define INFINITY __builtin_inf()
@@ -47,6 +49,7 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define FOUR_AT_ONCE
 #define KNOWN_BY_NOW(number)
 #define ASKED_ANEW(place)
+#define FOUND_ANEW(number)
 #endif
 
 #define BLOCK(lanes) LANE
@@ -84,6 +87,26 @@ template <int T, typename Kind> struct Own {
 #define EACH_FROM(name, first, end) UNROLLED for (int name = first; name < (end); name++)
 #define EACH(name, count) EACH_FROM(name, 0, count)
 #define LOOP(type, name, first, end) ONE_BY_ONE for (type name = first; name < (end); name++)
+
+// The fibres or pairs, of so many, that a launch is for: those whose gate is `wanted`, all where there is no gate, one a
+// lane; or, where `wanted` is LISTED, those that `gate` lists, -1 behind the last one. These may be few, so that lanes work
+// on one of the list after the other: so many side by side, at most TURNS. Which one is k-th, -1: none.
+constexpr index LISTED = -2, TURNS = 12;
+struct Chosen {
+    const int *gate;
+    index wanted, lanes;
+
+    LANE bool listed() const { return wanted == LISTED; }
+    LANE int beside() const { return (int)(listed() ? (lanes + TURNS - 1) / TURNS : lanes); }
+    LANE int at(int k) const
+    {
+        if (k >= lanes)
+            return -1;
+        return listed() ? gate[k] : !gate || gate[k] == wanted ? k : -1;
+    }
+};
+#define EACH_CHOSEN(i, chosen, first) \
+    ONE_BY_ONE for (int turn_of_##i = (int)(first), i; (i = chosen.at(turn_of_##i)) >= 0; turn_of_##i += chosen.beside())
 
 // The larger and the smaller of two numbers, the first one where they cannot be compared: as Python has them.
 template <typename T> LANE T larger(T a, T b) { return b > a ? b : a; }

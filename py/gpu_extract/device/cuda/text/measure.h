@@ -209,6 +209,19 @@ BLOCK(32) void chain(index m, int *depth, const double *facts, double coupling, 
     depth[m] = found;
 }
 
+// listed[d - 1, k] = the k-th of the pairs whose depth is d, -1 behind the last one.
+BLOCK(64) void enlist(index n, int *listed, const int *depth, index lanes)
+{
+    int wanted = 1 + (int)(n / (2 * lanes)), before = (int)(n % (2 * lanes)), found = -1;
+    FOUR_AT_ONCE
+    for (int m = 0; m < (int)(2 * lanes); m++) {
+        bool here = depth[m] == wanted;
+        found = here && before == 0 ? m : found;
+        before -= here;
+    }
+    listed[n] = found;
+}
+
 // Whether a fibre is eliminated, or has others eliminated, in a chain.
 LANE bool in_chain(index i, const int *depth, index lanes, index size)
 {

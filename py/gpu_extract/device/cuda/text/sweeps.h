@@ -1,8 +1,8 @@
 // Kernels: sweeps along wavelength. A fibre's rows are cut into tiles of `tile` rows; lane n works on tile n / lanes of
 // fibre n % lanes, and begins so many rows before it as the matrix needs to forget (halo[n], from `settle`).
 //
-// Arrays with rows of numbers have the fibre (or pair of fibres, or pole) fastest. A lane runs where gate[its fibre] is
-// `open`. Matrices are given by the place of their first element and by the steps from fibre to fibre, from row to row
+// Arrays with rows of numbers have the fibre (or pair of fibres, or pole) fastest. Which fibres or pairs take part, gate and
+// `open` say (lanes.h: Chosen). Matrices are given by the place of their first element and by the steps from fibre to fibre, from row to row
 // and from element to element.
 #pragma once
 #include "teams.h"
@@ -42,10 +42,10 @@ template <int H, int T>
 TEAMS(10) void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
                       index row, index element, index nwave, index tile, index lanes)
 {
-    index i = n % lanes;
-    Tile mine(n / lanes, tile, nwave);
-    if (gate[i] == open)
-        halo[n] = (int)halo_before<H, T>(Read{band + place + i * between, row, element}, mine.first, nwave);
+    Chosen chosen{gate, open, lanes};
+    Tile mine(n / chosen.beside(), tile, nwave);
+    EACH_CHOSEN(i, chosen, n % chosen.beside())
+        halo[mine.number * lanes + i] = (int)halo_before<H, T>(Read{band + place + i * between, row, element}, mine.first, nwave);
 }
 
 // low = factors: rows of H + 1.
@@ -53,11 +53,11 @@ template <int H, int T>
 TEAMS(10) void factor(index n, double *low, const int *halo, const int *gate, const double *band, index open, index place,
                       index between, index row, index element, index nwave, index tile, index lanes)
 {
-    index i = n % lanes;
-    Tile mine(n / lanes, tile, nwave);
-    if (gate[i] == open)
+    Chosen chosen{gate, open, lanes};
+    Tile mine(n / chosen.beside(), tile, nwave);
+    EACH_CHOSEN(i, chosen, n % chosen.beside())
         factor_rows<H, T>(Write{low + i, (H + 1) * lanes, lanes}, Read{band + place + i * between, row, element},
-                          mine.number ? mine.start(halo[n]) : 0, mine.first, mine.last);
+                          mine.number ? mine.start(halo[mine.number * lanes + i]) : 0, mine.first, mine.last);
 }
 
 // inverse = the inverse within its band, rows of `width`, from factors.
@@ -65,9 +65,9 @@ template <int H, int T>
 TEAMS(10) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
                       index width, index nwave, index tile, index lanes)
 {
-    index i = n % lanes;
-    Tile mine(n / lanes, tile, nwave);
-    if (gate[i] == open)
+    Chosen chosen{gate, open, lanes};
+    Tile mine(n / chosen.beside(), tile, nwave);
+    EACH_CHOSEN(i, chosen, n % chosen.beside())
         invert_rows<H, T>(Write{inverse + i, width * lanes, lanes}, Read{low + i, (H + 1) * lanes, lanes}, mine.first,
                           mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
 }
