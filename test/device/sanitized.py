@@ -17,7 +17,7 @@ from decorrelate.cases import make_bundle
 from device import test_pass_kernels, test_teams, test_text_kernels
 from device.device_case import CONFIG, host_core, struck, with_device
 from device.pieces import decorrelate, shape_of
-from device.test_sweeps import test_gauge, test_preconditioner
+from device.test_sweeps import test_gauge, test_preconditioner, test_those_listed_are_as_all
 from gpu_extract.config import ExtractConfig
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate
@@ -52,6 +52,7 @@ if "--plain" not in sys.argv:
 for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
     print(digest(garbage, order), flush=True)
 test_preconditioner()
+test_those_listed_are_as_all(-1)
 test_gauge()
 for half in (13, 29, 40):
     test_teams.test_as_one_thread(half)
@@ -75,5 +76,5 @@ for dtype in (test_text_kernels.np.float32, test_text_kernels.np.float64):
     test_text_kernels.test_look(dtype)
 for cores, tail, rows in ((((3, 5, 0), (0, 0, 0)), 0, 5), (((2, 3, 0), (4, 2, 1)), 1, 2)):
     test_text_kernels.test_spots(cores, tail, rows)
-for distance, wanted in ((1, 0), (2, 0), (1, 2), (1, eliminate.WIDER)):
+for distance, wanted in ((1, 0), (2, 0), (1, eliminate.LISTED), (1, eliminate.WIDER)):
     test_text_kernels.test_product_and_share(distance, wanted)

@@ -121,9 +121,11 @@ BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, in
 BLOCK(64) void rest(index n, double *band, const double *blocks, const double *shares, const int *listed, index nwave,
                     index hw, index half, index lanes, index size)
 {
-    index parts = (nwave + FOUR - 1) / FOUR, p = n % parts * FOUR;
+    index parts = (nwave + FOUR - 1) / FOUR;
+    int p = (int)(n % parts) * FOUR;
     Chosen pairs{listed, LISTED, 2 * lanes};
     EACH_CHOSEN(m, pairs, n / parts) {
+        FOUND_ANEW(p);
         index j = other(m, 1, lanes, size);
         LOOP(index, a, 0, half + 1) {
             double own[FOUR], taken[FOUR];
