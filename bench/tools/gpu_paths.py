@@ -58,6 +58,11 @@ def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
     return {"0": 3, "0.0": 56}
 
 
+def one_turn(path: Path) -> Path:
+    """The same inside of the loop over those that a lane works on (text/lanes.h: Chosen), of which it has one."""
+    return lambda s, a: {"0": 1, **{f"0.{loop}": turns for loop, turns in path(s, a).items()}}
+
+
 def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
     """Columns that both fibres have; of a fibre with itself only the first part of the lanes does something."""
     shared = sum(max(COLUMNS - d * SPACING, 0) for d in range(1, s.nd))
@@ -67,10 +72,10 @@ def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
 PATHS: dict[str, Path] = {
     "image.look": lambda s, a: {"1": a[3] / a[4] / 4},
     "image.see": lambda s, a: {"0": a[2] / 16},
-    "sweeps.settle": settling,
+    "sweeps.settle": one_turn(settling),
     "sweeps.settle_pole": settling,
-    "sweeps.factor": sweep("0", 1),
-    "sweeps.invert": sweep("1", 1),
+    "sweeps.factor": one_turn(sweep("0", 1)),
+    "sweeps.invert": one_turn(sweep("1", 1)),
     "remainder.substitute": sweep("1", 1, 2, SHORT),
     "remainder.pole_again": poles_again,
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
@@ -88,9 +93,9 @@ PATHS: dict[str, Path] = {
     "gradients.judge": lambda s, a: {"0": s.nfibre / 4, "2": s.nfibre / 4},
     "eliminate.largest": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "eliminate.coupling": lambda s, a: {"0": 2 * s.hw + 1},
-    "eliminate.extend": lambda s, a: {"0": a[4] - s.hw},
-    "eliminate.product": lambda s, a: {"0": 2 * s.hw + 5},
-    "eliminate.share": lambda s, a: {"0": 2 * s.hw + 8},
+    "eliminate.extend": one_turn(lambda s, a: {"0": a[4] - s.hw}),
+    "eliminate.product": one_turn(lambda s, a: {"0": 2 * s.hw + 5}),
+    "eliminate.share": one_turn(lambda s, a: {"0": 2 * s.hw + 8}),
     "eliminate.schur": lambda s, a: {"0": -(-(a[9] + 1) // 4)},
     "eliminate.tops": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "measure.bound": lambda s, a: {"0": s.hw},

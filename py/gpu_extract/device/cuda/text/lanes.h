@@ -89,8 +89,8 @@ template <int T, typename Kind> struct Own {
 #define LOOP(type, name, first, end) ONE_BY_ONE for (type name = first; name < (end); name++)
 
 // The fibres or pairs, of so many, that a launch is for: those whose gate is `wanted`, all where there is no gate, one a
-// lane; or, where `wanted` is LISTED, those that `gate` lists, -1 behind the last one. These may be few, so that lanes work
-// on one of the list after the other: so many side by side, at most TURNS. Which one is k-th, -1: none.
+// lane; or, where `wanted` is LISTED, those that `gate` lists, -1 behind the last one. These may be few, so that only so
+// many have lanes of their own, `beside`; a lane goes through the list in at most TURNS turns. at: the k-th one, -1: none.
 constexpr index LISTED = -2, TURNS = 12;
 struct Chosen {
     const int *gate;

@@ -2,8 +2,8 @@
 // fibre n % lanes, and begins so many rows before it as the matrix needs to forget (halo[n], from `settle`).
 //
 // Arrays with rows of numbers have the fibre (or pair of fibres, or pole) fastest. Which fibres or pairs take part, gate and
-// `open` say (lanes.h: Chosen). Matrices are given by the place of their first element and by the steps from fibre to fibre, from row to row
-// and from element to element.
+// `open` say (lanes.h: Chosen). Matrices are given by the place of their first element and by the steps from fibre to fibre,
+// from row to row and from element to element.
 #pragma once
 #include "teams.h"
 
@@ -45,7 +45,8 @@ TEAMS(10) void settle(index n, int *halo, const int *gate, const double *band, i
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
     EACH_CHOSEN(i, chosen, n % chosen.beside())
-        halo[mine.number * lanes + i] = (int)halo_before<H, T>(Read{band + place + i * between, row, element}, mine.first, nwave);
+        halo[mine.number * lanes + i] =
+            (int)halo_before<H, T>(Read{band + place + i * between, row, element}, mine.first, nwave);
 }
 
 // low = factors: rows of H + 1.
