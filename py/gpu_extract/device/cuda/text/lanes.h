@@ -15,6 +15,7 @@ using index = long long;
 #define LANES_OF_TEAMS(T, n, count) \
     for (index n = blockIdx.x * (index)(blockDim.x / T) + threadIdx.x / T; n < (count); n = (count))
 #define MEMBERS(T, t) for (int t = threadIdx.x % T, once = 1; once; once = 0, wait_for_team<T>())
+#define ALONE(T, t) for (int t = threadIdx.x % T, once = 1; once; once = 0)
 #define SHARED __shared__ alignas(16)
 #define UNROLLED _Pragma("unroll")
 #define ONE_BY_ONE _Pragma("unroll 1")
@@ -41,6 +42,7 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define LANES(n, count) for (index turn = 1, n = 0; turn <= (count) && (n = lane_at(turn, count), true); ++turn)
 #define LANES_OF_TEAMS(T, n, count) LANES(n, count)
 #define MEMBERS(T, t) for (int turn = 0, t; turn < T && (t = lane_step < 0 ? T - 1 - turn : turn, true); turn++)
+#define ALONE(T, t) MEMBERS(T, t)
 #define SHARED
 #define UNROLLED
 #define ONE_BY_ONE
