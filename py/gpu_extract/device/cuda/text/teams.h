@@ -64,19 +64,21 @@ template <int T> LANE void tell(double (&row)[T + SIDES], int place, double elem
         row[T] = inverse;
 }
 
-// A column has left: nothing has been taken yet from the next one.
-template <int T, bool LATER, int H> LANE void forget(double (&taken)[H])
+// A column has left: nothing has been taken yet from the next one. SKIPPED: by a branch; else all members choose, number by
+// number, which takes more instructions, unless they are few, and fewer registers.
+template <bool SKIPPED, int H> LANE void forget(double (&taken)[H])
 {
     EACH(b, H) {
         taken[b] = 0.0;
-        if (T == WARP || LATER)
-            KNOWN_BY_NOW(taken[b]);       // other members skip this: without it all of them choose, number by number
+        if (SKIPPED)
+            KNOWN_BY_NOW(taken[b]);
     }
 }
 
 // Rows start .. stop - 1 of a matrix are eliminated. task: where a member's elements lie and go, what is asked of a row,
 // its element, what becomes of it once its pivot is known, and whether to go on. The first rows are asked for where all
-// others are, a turn before them.
+// others are, a turn before them. A column that has left is forgotten at the end of a turn if its member has none in the
+// band before, else at once.
 template <int H, int T, typename Task>
 LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, int start, int stop)
 {
@@ -122,13 +124,15 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
                 own.row = task.element(own.asked[k], own.place, !LATER && leaves ? 0.0 : own.taken[0]);
                 tell<T>(shared[(k + 1) % 2], own.place, own.row);
                 if (!LATER && leaves)
-                    forget<T, LATER>(own.taken);
+                    forget<T == WARP>(own.taken);
             }
         }
         ALONE(T, t) {
             auto &own = columns[t];
-            if (LATER && PLACES - AHEAD <= own.place && own.place < PLACES)
-                own.row = 0.0, forget<T, LATER>(own.taken);
+            if (LATER && PLACES - AHEAD <= own.place && own.place < PLACES) {
+                own.row = 0.0;
+                forget<true>(own.taken);
+            }
             EACH(k, AHEAD)
                 copy(own.asked[k], next[t][k]);
         }
