@@ -22,8 +22,9 @@ BRANCH = re.compile(r"BRA(?:\.\S+)?\s+(?:!?U?P\d+,\s*)?`\((\.L_x_\d+|\.L_\d+)\)"
 LATENCY = {"LDL": 38, "MUFU": 40, "LDC": 30, "ULDC": 30}      # cycles; other waits: 20, or memory's own
 MEMORY = "LDG", "STG", "LD", "ST"
 READ = 15                                                     # cycles until a store's registers are free again
-# 13, 29: the widest of teams of 16, of 32; 48: of all
+# 13, 29: the widest of teams of 16, of 32; 48: of all; 22, 43: the widest of which 16, 12 warps fit on a multiprocessor
 _ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (29,), (48,)]
+_INVERTED = [*_BANDS, (22,), (43,)]
 SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that kernels are looked at with
     "normal.couple": [(9, 11), (8, 11), (9, 12)], "spots.evaluate": [(8,)],
     "spots.make": [(7, 7, 0, 0, 0, 0, 0, 6), (7, 7, 0, 3, 5, 1, 1, 4), (3, 5, 1, 0, 0, 0, 0, 6)],
@@ -31,9 +32,9 @@ SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that ker
     **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},
     "remainder.carry": _ICOV, "remainder.take": _ICOV, "remainder.substitute": [(9, 0), (9, 1), (5, 0), (5, 1)],
     "remainder.pole_again": [(9, 0), (9, 1), (13, 0), (13, 1)],
-    **{f"sweeps.{name}": _BANDS for name in ("settle", "settle_pole", "invert", "poles_down")},
-    "sweeps.factor": [*_BANDS, (5,)], "sweeps.ask": [*_BANDS, (4,)],
-    "sweeps.poles_up": [(half, 5) for (half,) in _BANDS]}
+    **{f"sweeps.{name}": _BANDS for name in ("settle", "settle_pole", "poles_down")},
+    "sweeps.factor": [*_BANDS, (5,)], "sweeps.ask": [*_BANDS, (4,)], "sweeps.invert": _INVERTED,
+    "sweeps.poles_up": [(half, 5) for (half,) in _INVERTED]}
 
 
 @dataclass(frozen=True)

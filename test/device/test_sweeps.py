@@ -236,8 +236,8 @@ def test_definite(factor_of_least: float) -> None:
 
 @pytest.mark.parametrize("tile", [50, 64, 299])
 def test_tiles_leave_rounding_only(tile: int) -> None:
-    """doc/method-banded.md: what a halo leaves is below 1e-16 of the diagonal; all else is the order of rounding. What one
-    halo leaves of a solution is 1e-10 times the root of the condition number, 1e3."""
+    """doc/method-banded.md: what a halo leaves is below 1e-16 of the diagonal; all else is the order of rounding. What
+    one halo leaves of a solution is 1e-10 times the root of the condition number, 1e3."""
     band, everyone = slow_to_forget(600), np.ones(LANES, np.int32)
     cut, whole = Swept(band, tile, gate=everyone), Swept(band, gate=everyone)
     assert (cut.halo[LANES:] >= 48).all() and (cut.halo < 300).all()

@@ -9,7 +9,7 @@ from host_text import run_lanes
 from device.pieces import edges, known
 from gpu_extract.data import Status
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.text import TextKernel, poles, remainder, sweeps
+from gpu_extract.device.cuda.text import TextKernel, poles, remainder, source, sweeps
 
 LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
 ONE = np.array([0, 1, 0], dtype=np.int32)
@@ -64,6 +64,16 @@ def test_who_is_a_team() -> None:
         1, 16, 32, 64]
     assert remainder.substitute.sized(20, 0).threads == 1
     assert [sweeps.factor.sized(half).grid(65) for half in (9, 12, 20, 40)] == [3, 33, 65, 65]
+
+
+def test_how_many_teams_are_at_work_at_once() -> None:
+    """Of an inverse, in warps: 512 registers of a scheduler are 4, 3 or 2 times what a member needs."""
+    halves = 9, 12, 22, 23, 43, 44, 61
+    for kernel in (sweeps.invert, sweeps.poles_up):
+        assert [kernel.sized(half, *(5,) * (kernel is sweeps.poles_up)).at_once for half in halves] == [
+            8, 16, 16, 12, 12, 8, 8]
+    assert [sweeps.ask.sized(half).at_once for half in halves] == [8] * len(halves)
+    assert "KERNEL(64, 6)" in source(sweeps.invert.sized(41)) and "KERNEL(32, 16)" in source(sweeps.invert.sized(12))
 
 
 @pytest.mark.parametrize("cond", [10.0, 1e4, 1e8])

@@ -23,6 +23,7 @@ TWICE = "passes", "smooth", "tails"                # what frames of one pass do 
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 WARP, TEAMS = 32, (16, 32, 64)                        # threads of a block of teams, and of a team
 AT_ONCE = 8       # such blocks on a multiprocessor: compilers that are not told spill one register for the sake of more
+SCHEDULERS, REGISTERS = 4, 512    # of a multiprocessor; of a scheduler, for each thread of a warp (V100 and since)
 _TYPES = {"f8": "double", "f4": "float", "i8": "index", "i4": "int", "u4": "unsigned", "i1": "signed char"}
 _KINDS = {name: kind for kind, name in _TYPES.items()}
 
@@ -35,7 +36,8 @@ class TextKernel:
     kinds: of its arguments behind the lane's number, "f8" a number, "f8[]" a C-contiguous array; then "n", the
         template's numbers, which do not travel
     block: threads in a block; real: kind of what a template calls Real; wide: half-band from which on a lane is a team
-    of threads, 0: it is always one
+    of threads, 0: it is always one; beside: registers that such a thread gets along with beside 2 for each diagonal of
+    the band, 0: it has as many as the compiler likes
     """
 
     function: str
@@ -44,6 +46,7 @@ class TextKernel:
     block: int
     real: str = ""
     wide: int = 0
+    beside: int = 0
 
     @property
     def name(self) -> str:
@@ -61,6 +64,13 @@ class TextKernel:
         if not 0 < self.wide <= self.numbers[0]:
             return 1
         return next((team for team in TEAMS if max(self.numbers) < team - number("SIDES")), 1)
+
+    @property
+    def at_once(self) -> int:
+        """Warps on a multiprocessor: as many as have the registers for it, at least AT_ONCE."""
+        if self.threads == 1 or not self.beside:
+            return AT_ONCE
+        return max(REGISTERS // (2 * self.numbers[0] + self.beside) * SCHEDULERS, AT_ONCE)
 
     def grid(self, lanes: int) -> int:
         """Blocks for so many lanes."""
@@ -108,11 +118,11 @@ class Header:
 @cache
 def kernels_of(module: str) -> list[TextKernel]:
     """The kernels of a header, without numbers."""
-    found = re.findall(r"(?:template <(.*)>\n)?(BLOCK|TEAMS)\((\d+)\) void (\w+)\(index \w+, ([^)]*)\)",
+    found = re.findall(r"(?:template <(.*)>\n)?(BLOCK|TEAMS)\((\d+)(?:, (\d+))?\) void (\w+)\(index \w+, ([^)]*)\)",
                        _header(module))
     return [TextKernel(function, module, _kinds_of(arguments, template, real), *(
-                (int(size), real) if mark == "BLOCK" else (WARP, real, int(size))))
-            for template, mark, size, function, arguments in found
+                (int(size), real) if mark == "BLOCK" else (WARP, real, int(size), int(beside or 0))))
+            for template, mark, size, beside, function, arguments in found
             for real in (("f4", "f8") if "Real" in template else ("",))]
 
 
@@ -143,7 +153,8 @@ def _entry(kernel: TextKernel) -> str:
     told = *kernel.numbers, *((kernel.threads,) if kernel.wide else ())
     numbers = f"<{', '.join(map(str, told))}>" if told else ""
     lanes = "LANES(" if kernel.threads == 1 else f"LANES_OF_TEAMS({kernel.threads}, "
-    blocks = f", {AT_ONCE * WARP // kernel.block}" if kernel.threads > 1 or (numbers and kernel.block == WARP) else ""
+    told_blocks = kernel.threads > 1 or (numbers and kernel.block == WARP)
+    blocks = f", {kernel.at_once * WARP // kernel.block}" if told_blocks else ""
     return (f"KERNEL({kernel.block}{blocks}) {kernel.entry}(long long count, {', '.join(declared)})\n"
             f"{{\n    {lanes}n, count) {kernel.function}{numbers}(n, {', '.join(names)});\n}}\n")
 

@@ -1,8 +1,10 @@
 // What a lane is: a thread of a device, or a turn of a loop on a host. The rest of the text does not know which.
 // BLOCK: a function that is a kernel, lane n of it; that many lanes are in a block.
 // TEAMS: such a kernel, a template on the half-band and on T, the threads of a lane: one for half-bands below this number,
-// else as many as text.py says. A block is a warp.
-// KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
+// else as many as text.py says. A block is a warp. The second number, where there is one: registers that a member gets
+// along with beside 2 for each diagonal of the band, so that more teams fit on a multiprocessor than the compiler leaves.
+// KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits. What is
+// worked out is there, too, whether or not it is used later; a branch that leads there stays one.
 // ASKED_ANEW: what lies at a place is asked for again; without it a compiler may keep it from the turn before.
 // FOUND_ANEW: what follows from a number is computed again; without it a compiler keeps all of it in registers over the turns.
 #pragma once
@@ -16,6 +18,7 @@ using index = long long;
 #define LANES_OF_TEAMS(T, n, count) \
     for (index n = blockIdx.x * (index)(blockDim.x / T) + threadIdx.x / T; n < (count); n = (count))
 #define MEMBERS(T, t) for (int t = threadIdx.x % T, once = 1; once; once = 0, wait_for_team<T>())
+#define ALONE(T, t) for (int t = threadIdx.x % T, once = 1; once; once = 0)
 #define SHARED __shared__ alignas(16)
 #define UNROLLED _Pragma("unroll")
 #define ONE_BY_ONE _Pragma("unroll 1")
@@ -43,6 +46,7 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define LANES(n, count) for (index turn = 1, n = 0; turn <= (count) && (n = lane_at(turn, count), true); ++turn)
 #define LANES_OF_TEAMS(T, n, count) LANES(n, count)
 #define MEMBERS(T, t) for (int turn = 0, t; turn < T && (t = lane_step < 0 ? T - 1 - turn : turn, true); turn++)
+#define ALONE(T, t) MEMBERS(T, t)
 #define SHARED
 #define UNROLLED
 #define ONE_BY_ONE
@@ -53,13 +57,14 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #endif
 
 #define BLOCK(lanes) LANE
-#define TEAMS(half) LANE
+#define TEAMS(...) LANE
 
 // A team: T threads of a device that work on one lane together. MEMBERS(T, t) { ... } is what each of them does, t its
 // number, before any of them goes on; a host does it for one after the other, in any order. What stands outside, all do
 // alike. A member's own numbers are in Own; what members tell each other is in arrays that are SHARED, of which element
 // team<T>() is this team's. A team that is more than a
-// warp is a block.
+// warp is a block. ALONE(T, t): as MEMBERS, but nobody waits at the end, so that nothing may follow that others still read
+// or have not read yet.
 constexpr int WARP = 32;
 template <int T> constexpr int IN_BLOCK = T < WARP ? WARP / T : 1;
 #ifdef __CUDACC__

@@ -63,8 +63,8 @@ TEAMS(10) void factor(index n, double *low, const int *halo, const int *gate, co
 
 // inverse = the inverse within its band, rows of `width`, from factors.
 template <int H, int T>
-TEAMS(10) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
-                      index width, index nwave, index tile, index lanes)
+TEAMS(10, 84) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
+                          index width, index nwave, index tile, index lanes)
 {
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
@@ -193,8 +193,9 @@ TEAMS(10) void poles_down(index n, double *work, const double *band, const doubl
 
 // found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
 template <int H, int ND, int T>
-TEAMS(10) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
-                        const double *table, index group, index width, index columns, index nwave, index tile, index lanes)
+TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
+                            const double *table, index group, index width, index columns, index nwave, index tile,
+                            index lanes)
 {
     Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, 0, group, width, lanes);
     if (!pole.wanted)

@@ -54,24 +54,49 @@ template <int H, int NUMBERS> struct Column {
     double row, taken[H], asked[AHEAD][NUMBERS];
 };
 
+// A member's element of the next row; with the pivot goes its inverse, which takes as long as what is left of this row.
+template <int T> LANE void tell(double (&row)[T + SIDES], int place, double element)
+{
+    row[place] = element;
+    double inverse = 1.0 / (place == 0 ? element : 1.0);
+    KNOWN_BY_NOW(inverse);
+    if (place == 0)
+        row[T] = inverse;
+}
+
+// A column has left: nothing has been taken yet from the next one. SKIPPED: by a branch; else all members choose, number by
+// number, which takes more instructions, unless they are few, and fewer registers.
+template <bool SKIPPED, int H> LANE void forget(double (&taken)[H])
+{
+    EACH(b, H) {
+        taken[b] = 0.0;
+        if (SKIPPED)
+            KNOWN_BY_NOW(taken[b]);
+    }
+}
+
 // Rows start .. stop - 1 of a matrix are eliminated. task: where a member's elements lie and go, what is asked of a row,
 // its element, what becomes of it once its pivot is known, and whether to go on. The first rows are asked for where all
-// others are, a turn before them.
+// others are, a turn before them. A column that has left is forgotten at the end of a turn if its member has none in the
+// band before, else at once.
 template <int H, int T, typename Task>
 LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, int start, int stop)
 {
-    SHARED double rows[IN_BLOCK<T>][2][T];
+    constexpr int PLACES = T - SIDES;
+    constexpr bool LATER = H < PLACES - AHEAD;
+    SHARED double rows[IN_BLOCK<T>][2][T + SIDES];
     auto &shared = rows[team<T>()];
     MEMBERS(T, t) {
         int place = first_place<T>(t, start);
         auto &own = columns[t] = {place, place, task.from(start, place), task.to(start, place), 0.0, {}, {}};
         task.ask(own.asked[0], own.from.at, place);
-        shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
+        own.row = task.element(own.asked[0], place, 0.0);
+        tell<T>(shared[0], place, own.row);
     }
     ONE_BY_ONE
     for (int j = start - AHEAD; j < stop && task.more; j += AHEAD) {
         Own<T, double[AHEAD][Task::NUMBERS]> next;
-        MEMBERS(T, t)
+        ALONE(T, t)
             EACH(k, AHEAD) {
                 auto &own = columns[t];
                 own.from.down(own.asks);
@@ -82,25 +107,35 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
                     task.ask(next[t][k], own.from.at, own.asks);
             }
         EACH(k, AHEAD) {
-            if (j < start || j + k >= stop)
-                continue;
+            if (j < start)
+                break;
+            if (j + k >= stop)
+                return;
             const double *row = shared[k % 2];
             MEMBERS(T, t) {
                 auto &own = columns[t];
                 bool leaves = own.place == 0;
-                double inverse = 1.0 / row[0], low = own.row * inverse;
+                double inverse = row[T], low = own.row * inverse;
                 task.done(j + k, own.to.at, own.place, own.row, leaves ? inverse : low, row[0]);
                 own.to.down(own.place);
-                low = leaves ? 0.0 : low;
                 EACH_FROM(b, 1, H + 1)
-                    own.taken[b - 1] = fma(-row[b], low, b < H && !leaves ? own.taken[b < H ? b : 0] : 0.0);
+                    own.taken[b - 1] = fma(-row[b], low, b < H ? own.taken[b < H ? b : 0] : 0.0);
                 own.place = place_below<T>(own.place);
-                shared[(k + 1) % 2][own.place] = own.row = task.element(own.asked[k], own.place, own.taken[0]);
+                own.row = task.element(own.asked[k], own.place, !LATER && leaves ? 0.0 : own.taken[0]);
+                tell<T>(shared[(k + 1) % 2], own.place, own.row);
+                if (!LATER && leaves)
+                    forget<T == WARP>(own.taken);
             }
         }
-        MEMBERS(T, t)
+        ALONE(T, t) {
+            auto &own = columns[t];
+            if (LATER && PLACES - AHEAD <= own.place && own.place < PLACES) {
+                own.row = 0.0;
+                forget<true>(own.taken);
+            }
             EACH(k, AHEAD)
-                copy(columns[t].asked[k], next[t][k]);
+                copy(own.asked[k], next[t][k]);
+        }
     }
 }
 
@@ -275,12 +310,13 @@ template <int H> struct Inverted {
 };
 
 // Rows stop - 1 .. keep of the inverse and of solutions (as `Inverse` and `behind`). task: right sides and factor of a row,
-// element by element, and what becomes of a row.
+// element by element, and what becomes of a row. Members meet once in a row: what they are told of it is not overwritten
+// before they have met again.
 template <int H, int T, typename Task> LANE void invert_columns(const Task &task, int keep, int stop)
 {
-    SHARED double lows[IN_BLOCK<T>][2][T], rows[IN_BLOCK<T>][T];
-    auto &factor = lows[team<T>()];
-    double *row = rows[team<T>()];
+    SHARED double factors[IN_BLOCK<T>][AHEAD][T], rows[IN_BLOCK<T>][2][T + 2];
+    auto &factor = factors[team<T>()];
+    auto &told = rows[team<T>()];
     Own<T, Inverted<H>> columns;
     MEMBERS(T, t) {
         int place = first_place<T>(t, stop - 1);
@@ -290,35 +326,38 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
     ONE_BY_ONE
     for (int j = stop - 1 + AHEAD; j >= keep; j -= AHEAD) {
         Own<T, double[AHEAD]> next;
-        MEMBERS(T, t)
+        ALONE(T, t)
             EACH(k, AHEAD) {
                 columns[t].from -= task.row();
                 next[t][k] = j - AHEAD - 1 - k >= keep ? task.ask(columns[t].from, t) : 0.0;
             }
         EACH(k, AHEAD) {
-            if (j >= stop || j - k < keep)
-                continue;
-            const double *sides = factor[k % 2], *low = sides + SIDES;
+            if (j >= stop)
+                break;
+            if (j - k < keep)
+                return;
+            const double *sides = factor[k], *low = sides + SIDES;
+            double *row = told[k % 2] + k % 2;
             MEMBERS(T, t) {
                 auto &own = columns[t];
                 int side = own.place - (T - SIDES);
                 row[own.place] = own.z = less<H>(side >= 0 ? sides[side] * low[0] : 0.0, low, own.known);
-            }
-            MEMBERS(T, t) {       // the column of this row enters: its elements are those of the row
-                auto &own = columns[t];
-                bool enters = own.place == 0;
-                double diagonal = less<H>(low[0], low, row + 1);
-                own.z = enters ? diagonal : own.z;
                 push_front(own.known, own.z);
-                EACH_FROM(b, 1, H)
-                    own.known[b] = enters ? row[b] : own.known[b];
+                factor[(k + 1) % AHEAD][t] = own.asked[k];
+            }
+            ALONE(T, t) {
+                auto &own = columns[t];
+                if (own.place == 0) {       // the column of this row enters: its elements are those of the row
+                    own.known[0] = own.z = less<H>(low[0], low, row + 1);
+                    EACH_FROM(b, 1, H)
+                        own.known[b] = row[b];
+                }
                 task.done(j - k, own.to.at, own.place, own.z);
                 own.to.template up<T>(own.place);
                 own.place = place_above<T>(own.place);
-                factor[(k + 1) % 2][t] = own.asked[k];
             }
         }
-        MEMBERS(T, t)
+        ALONE(T, t)
             copy(columns[t].asked, next[t]);
     }
 }
