@@ -46,6 +46,11 @@ def run(kernel: TextKernel, count: int, *args: Any, step: int = 1) -> None:
     run_lanes(kernel, count, step, args)
 
 
+def pairs_slowest(rows: np.ndarray) -> np.ndarray:
+    """Rows of lanes as arrays of listed pairs have them."""
+    return np.ascontiguousarray(rows.transpose(2, 0, 1))
+
+
 class Swept:
     """Everything that is made of a band: halos, factors, a solution, the inverse; tile: None for fibres as they are."""
 
@@ -60,12 +65,15 @@ class Swept:
         self.inverse = np.full((nwave, HALF + 3, LANES), np.nan)
         run(sweeps.invert.sized(HALF), lanes, self.inverse, self.low, self.halo, gate, 1, HALF + 3, nwave, tile, LANES,
             step=step)
-        own = np.stack([np.full(LANES, -1), np.where(gate == 1, np.arange(LANES), -1), np.full(LANES, POLES)])
+        who, fine = np.where(gate == 1, np.arange(LANES), -1), -(-tile // 2)
+        own = np.stack([who, who, np.full(LANES, POLES)]).astype(np.int32)
         given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.GROUP))
-        half_way, x, fine = np.full_like(given, np.nan), given.copy(), -(-tile // 2)
-        for up, to, of in ((0, half_way, x), (1, x, half_way)):
-            run(remainder.substitute.sized(HALF, up), -(-nwave // fine) * LANES * sweeps.GROUP, to, of, self.low,
-                self.halo, own.astype(np.int32), 1, nwave, tile, fine, LANES, LANES, step=step)
+        half_way, x, chained = np.full_like(given, np.nan), given.copy(), given.copy()
+        for of_pairs, low, solution in ((0, self.low, x), (1, pairs_slowest(self.low), chained)):
+            for up, to, of in ((0, half_way, solution), (1, solution, half_way)):
+                run(remainder.substitute.sized(HALF, up), -(-nwave // fine) * LANES * sweeps.GROUP, to, of, low,
+                    self.halo, own, of_pairs, nwave, tile, fine, LANES, LANES, step=step)
+        np.testing.assert_array_equal(chained, x)
         np.testing.assert_array_equal(x[..., POLES:], given[..., POLES:], err_msg="poles that a fibre does not have")
         self.given, self.x = given[:, 1, :, POLES - 1], x[:, 1, :, POLES - 1]
 
@@ -119,8 +127,12 @@ def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: li
     swept = Swept(band, gate=np.ones(LANES, np.int32))
     rows = np.full((NWAVE, wide + 3, LANES), np.nan)
     rows[:, :HALF + 1] = swept.inverse[:, :HALF + 1]
-    run(eliminate.extend.sized(HALF), NWAVE * beside(LANES, wanted), rows, swept.low,
+    low = swept.low
+    if wanted == eliminate.LISTED:
+        rows, low = pairs_slowest(rows), pairs_slowest(low)
+    run(eliminate.extend.sized(HALF), NWAVE * beside(LANES, wanted), rows, low,
         None if gate is None else np.array(gate, np.int32), wanted, wide, wide + 3, NWAVE, LANES)
+    rows = rows if wanted != eliminate.LISTED else rows.transpose(1, 2, 0)
     for lane in range(LANES):
         exact = np.linalg.inv(dense(band, lane))
         for a in range(HALF + 1, wide + 1):
@@ -143,12 +155,14 @@ def test_those_listed_are_as_all(step: int) -> None:
     made = []
     for given, wanted in ((None, 0), (gate, eliminate.LISTED)):
         halo, low = np.full((tiles, lanes), -1, np.int32), np.full((NWAVE, HALF + 1, lanes), np.nan)
-        inverse, count = np.full_like(low, np.nan), tiles * beside(lanes, wanted)
+        count = tiles * beside(lanes, wanted)
+        low = pairs_slowest(low) if wanted else low
+        inverse = np.full_like(low, np.nan)
         matrix, cut = (wanted, 0, 1, (HALF + 1) * lanes, lanes), (NWAVE, tile, lanes)
         run(sweeps.settle.sized(HALF), count, halo, given, band, *matrix, *cut, step=step)
         run(sweeps.factor.sized(HALF), count, low, halo, given, band, *matrix, *cut, step=step)
         run(sweeps.invert.sized(HALF), count, inverse, low, halo, given, wanted, HALF + 1, *cut, step=step)
-        made.append((halo, low, inverse))
+        made.append((halo, *(one.transpose(1, 2, 0) if wanted else one for one in (low, inverse))))
     for whole, some in zip(*made, strict=True):
         np.testing.assert_array_equal(some[..., listed], whole[..., listed])
         others = np.delete(some, listed, axis=-1)

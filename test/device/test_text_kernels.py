@@ -215,13 +215,14 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     for p, a in pairs_of(range(nwave), range(wide + 1)):
         if p + a < nwave:
             inverse[p, a] = z[:, p, p + a]
+    inverse = np.ascontiguousarray(inverse.transpose(2, 0, 1)) if listed else inverse
     sizes = np.ones((3, lanes))
     sizes[2, 0] = 1e-3                                   # does not count
     chosen = {0: list(range(2 * lanes)), eliminate.WIDER: list(range(0, 2 * lanes, 2)),
               eliminate.LISTED: [16, 1, 9, 4, 7]}[wanted]
     gate = np.array(chosen + [-1] * (2 * lanes - len(chosen)) if listed else
                     [wanted if m in chosen else 0 for m in range(2 * lanes)], np.int32)
-    v, shares = np.full((nwave, wide + 1, 2 * lanes), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
+    v, shares = np.full((2 * lanes, nwave, wide + 1), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
     reaches = np.array([13, 1, 4, 0, 9, 12], np.int32) if wanted == eliminate.WIDER else None
     rest, g_of = (sizes, gate, reaches, wanted, 0.1, distance, nwave, half), blocks[distance]
     run_lanes(eliminate.product.sized(hw), block_lanes(2 * lanes, nwave, wide + 1, OF_PRODUCT, wanted), 1,

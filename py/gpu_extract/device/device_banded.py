@@ -140,7 +140,8 @@ class _Run:
         """
         nwave = self.sizes.shape.nwave
         tile, count = tile_of(nwave), tiles_of(nwave) * beside(lanes, gate[1])
-        matrix = gate[1], place * lanes, 1, row * lanes, lanes, nwave, tile, lanes
+        steps = (nwave * row, row, 1) if gate[1] == eliminate.LISTED else (1, row * lanes, lanes)
+        matrix = gate[1], place * lanes, *steps, nwave, tile, lanes
         self.launch(sweeps.settle.sized(half), count, f"{of}halo", gate[0], band, *matrix)
         self.launch(sweeps.factor.sized(half), count, f"{of}low", f"{of}halo", gate[0], band, *matrix)
         self.launch(sweeps.invert.sized(half), count, f"{of}inverse", f"{of}low", f"{of}halo", *gate,

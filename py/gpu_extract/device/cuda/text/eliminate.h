@@ -136,7 +136,7 @@ BLOCK(64) void rest(index n, double *band, const double *blocks, const double *s
             }
             EACH(b, FOUR)
                 if (p + b < nwave)
-                    band[((p + b) * (half + 1) + a) * 2 * lanes + m] = own[b] - taken[b];
+                    band[(m * nwave + p + b) * (half + 1) + a] = own[b] - taken[b];
         }
     }
 }
@@ -152,15 +152,17 @@ BLOCK(64) void extend(index n, double *inverse, const double *low, const int *ga
     if (q <= H)
         return;
     EACH_CHOSEN(m, chosen, chosen.listed() ? n / nwave : n % lanes) {
+        Read factor = rows_of<Read>(chosen, low, H + 1, m, nwave);
+        Write z = rows_of<Write>(chosen, inverse, width, m, nwave);
         double known[H];
         EACH(b, H)
-            known[b] = inverse[((q - H + b) * width + H - b) * lanes + m];
+            known[b] = z.first[(q - H + b) * z.row + (H - b) * z.element];
         ONE_BY_ONE
         for (index a = H + 1; a <= wide && a <= q; a++) {
             double total = 0.0;
             EACH(b, H)
-                total -= low[((q - a) * (H + 1) + b + 1) * lanes + m] * known[b];
-            inverse[((q - a) * width + a) * lanes + m] = total;
+                total -= factor.at(q - a, b + 1) * known[b];
+            z.first[(q - a) * z.row + a * z.element] = total;
             push_front(known, total);
         }
     }
@@ -216,12 +218,13 @@ BLOCK(256) void product(index n, double *v, const double *blocks, const double *
     EACH_CHOSEN(m, chosen, place.pair) {
         FOUND_ANEW(place.block);
         int p = place.block / groups * P, q = p - H + place.block % groups * Q;
-        int step = (int)(chosen.listed() ? 2 * lanes : lanes), next = (int)width - 1;
+        int step = (int)(chosen.listed() ? 1 : lanes), next = (int)width - 1;
         Pair<H> pair(m, blocks, sizes, gate, 0, distant, distance, lanes, size);
         if (pair.j < 0 || q + H - p - P + 1 > 2 * H + reach_of(reaches, pair.i, half))
             continue;
         int row = (int)pair.row, column = (int)pair.column;
-        const double *z = inverse + (chosen.listed() ? m : pair.j);
+        const double *z = inverse + (chosen.listed() ? m * nwave * width : pair.j);
+        Write made = rows_of<Write>(chosen, v, wide + 1, m, nwave);
         double sums[P][Q] = {};
         LOOP(int, r, larger(p - H, 0), smaller(p + P + H, end)) {
             double here[Q];
@@ -241,7 +244,7 @@ BLOCK(256) void product(index n, double *v, const double *blocks, const double *
             EACH(b, Q) {
                 int at = q + b, s = at - p - a + H;
                 if (p + a < end && 0 <= s && s <= wide && at >= 0 && at < end)
-                    v[(index)((p + a) * (wide + 1) + s) * 2 * lanes + m] = sums[a][b];
+                    made.first[(p + a) * made.row + s * made.element] = sums[a][b];
             }
         }
     }
@@ -255,7 +258,7 @@ BLOCK(256) void share(index n, double *shares, const double *v, const double *bl
                       index lanes, index size)
 {
     constexpr int P = 8, S = 8;
-    int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S, end = (int)nwave, step = (int)(2 * lanes);
+    int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S, end = (int)nwave;
     Chosen chosen{gate, wanted, 2 * lanes};
     BlockOfPair place(n, (end + P - 1) / P * groups, chosen.listed());
     EACH_CHOSEN(m, chosen, place.pair) {
@@ -267,13 +270,14 @@ BLOCK(256) void share(index n, double *shares, const double *v, const double *bl
             continue;
         Pair<H> pair(m, blocks, sizes, gate, 0, distant, distance, lanes, size);
         int row = (int)pair.row, column = (int)pair.column;
-        const double *mine = v + m;
+        Read mine = rows_of<Read>(chosen, v, wide + 1, m, nwave);
+        int next = (int)mine.row, step = (int)mine.element;
         double sums[P][S] = {};
         LOOP(int, r, larger(t - H, 0), pair.j < 0 ? 0 : smaller(t + S + H, end)) {
             double here[P];
             EACH(a, P) {
                 int s = r - p - a + H;
-                here[a] = p + a < end && 0 <= s && s <= known ? mine[((p + a) * (wide + 1) + s) * step] : 0.0;
+                here[a] = p + a < end && 0 <= s && s <= known ? mine.first[(p + a) * next + s * step] : 0.0;
             }
             EACH(b, S) {
                 bool there = r - H <= t + b && t + b <= r + H && t + b < end;

@@ -31,6 +31,15 @@ LANE Read rows_of(const double *array, index width, index lane, index lanes)
     return Read{array + lane, width * lanes, lanes};
 }
 
+// The same of fibre or pair i of those that are chosen. What listed pairs have alone lies pair after pair, row after row:
+// lanes side by side do not work on pairs side by side.
+template <typename Rows, typename Kind>
+LANE Rows rows_of(const Chosen &chosen, Kind *array, index width, index i, index nwave)
+{
+    return chosen.listed() ? Rows{array + i * nwave * width, width, 1}
+                           : Rows{array + i, width * chosen.lanes, chosen.lanes};
+}
+
 // Numbers that row j of a symmetric matrix meets at distances first, first + 1, ... from its diagonal, after and before
 // it: elements of a band, or of a vector; 0 beyond the ends and behind diagonal `half`. All are asked for before one is
 // used.

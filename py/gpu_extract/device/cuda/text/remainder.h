@@ -150,7 +150,8 @@ BLOCK(32) void substitute(index n, double *to, const double *given, const double
     Vectors mine(n, pairs);
     index i = own[chained * pairs + mine.lane];
     if (i >= 0 && mine.pole < own[2 * pairs + mine.lane])
-        substitute_rows<H, UP>(mine.to(to), mine.of(given), Read{low + i, (H + 1) * lanes, lanes},
+        substitute_rows<H, UP>(mine.to(to), mine.of(given),
+                               chained ? Read{low + i * nwave * (H + 1), H + 1, 1} : rows_of(low, H + 1, i, lanes),
                                Tile(mine.part, fine, nwave), longest(halo, i, tile, nwave, lanes));
 }
 

@@ -57,7 +57,7 @@ TEAMS(10) void factor(index n, double *low, const int *halo, const int *gate, co
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
     EACH_CHOSEN(i, chosen, n % chosen.beside())
-        factor_rows<H, T>(Write{low + i, (H + 1) * lanes, lanes}, Read{band + place + i * between, row, element},
+        factor_rows<H, T>(rows_of<Write>(chosen, low, H + 1, i, nwave), Read{band + place + i * between, row, element},
                           mine.number ? mine.start(halo[mine.number * lanes + i]) : 0, mine.first, mine.last);
 }
 
@@ -69,8 +69,8 @@ TEAMS(10, 84) void invert(index n, double *inverse, const double *low, const int
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
     EACH_CHOSEN(i, chosen, n % chosen.beside())
-        invert_rows<H, T>(Write{inverse + i, width * lanes, lanes}, Read{low + i, (H + 1) * lanes, lanes}, mine.first,
-                          mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
+        invert_rows<H, T>(rows_of<Write>(chosen, inverse, width, i, nwave), rows_of<Read>(chosen, low, H + 1, i, nwave),
+                          mine.first, mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
 }
 
 // Conjugate gradients: y = L^-1 r of one fibre and tile of `fine` rows; vectors (fibres, nwave). state: rows of `facts`, of

@@ -54,44 +54,19 @@ template <int H, int NUMBERS> struct Column {
     double row, taken[H], asked[AHEAD][NUMBERS];
 };
 
-// A member's element of the next row; with the pivot goes its inverse, which takes as long as what is left of this row.
-template <int T> LANE void tell(double (&row)[T + SIDES], int place, double element)
-{
-    row[place] = element;
-    double inverse = 1.0 / (place == 0 ? element : 1.0);
-    KNOWN_BY_NOW(inverse);
-    if (place == 0)
-        row[T] = inverse;
-}
-
-// A column has left: nothing has been taken yet from the next one. SKIPPED: by a branch; else all members choose, number by
-// number, which takes more instructions, unless they are few, and fewer registers.
-template <bool SKIPPED, int H> LANE void forget(double (&taken)[H])
-{
-    EACH(b, H) {
-        taken[b] = 0.0;
-        if (SKIPPED)
-            KNOWN_BY_NOW(taken[b]);
-    }
-}
-
 // Rows start .. stop - 1 of a matrix are eliminated. task: where a member's elements lie and go, what is asked of a row,
 // its element, what becomes of it once its pivot is known, and whether to go on. The first rows are asked for where all
-// others are, a turn before them. A column that has left is forgotten at the end of a turn if its member has none in the
-// band before, else at once.
+// others are, a turn before them.
 template <int H, int T, typename Task>
 LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, int start, int stop)
 {
-    constexpr int PLACES = T - SIDES;
-    constexpr bool LATER = H < PLACES - AHEAD;
-    SHARED double rows[IN_BLOCK<T>][2][T + SIDES];
+    SHARED double rows[IN_BLOCK<T>][2][T];
     auto &shared = rows[team<T>()];
     MEMBERS(T, t) {
         int place = first_place<T>(t, start);
         auto &own = columns[t] = {place, place, task.from(start, place), task.to(start, place), 0.0, {}, {}};
         task.ask(own.asked[0], own.from.at, place);
-        own.row = task.element(own.asked[0], place, 0.0);
-        tell<T>(shared[0], place, own.row);
+        shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
     }
     ONE_BY_ONE
     for (int j = start - AHEAD; j < stop && task.more; j += AHEAD) {
@@ -115,27 +90,19 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
             MEMBERS(T, t) {
                 auto &own = columns[t];
                 bool leaves = own.place == 0;
-                double inverse = row[T], low = own.row * inverse;
+                double inverse = 1.0 / row[0], low = own.row * inverse;
                 task.done(j + k, own.to.at, own.place, own.row, leaves ? inverse : low, row[0]);
                 own.to.down(own.place);
+                low = leaves ? 0.0 : low;
                 EACH_FROM(b, 1, H + 1)
-                    own.taken[b - 1] = fma(-row[b], low, b < H ? own.taken[b < H ? b : 0] : 0.0);
+                    own.taken[b - 1] = fma(-row[b], low, b < H && !leaves ? own.taken[b < H ? b : 0] : 0.0);
                 own.place = place_below<T>(own.place);
-                own.row = task.element(own.asked[k], own.place, !LATER && leaves ? 0.0 : own.taken[0]);
-                tell<T>(shared[(k + 1) % 2], own.place, own.row);
-                if (!LATER && leaves)
-                    forget<T == WARP>(own.taken);
+                shared[(k + 1) % 2][own.place] = own.row = task.element(own.asked[k], own.place, own.taken[0]);
             }
         }
-        ALONE(T, t) {
-            auto &own = columns[t];
-            if (LATER && PLACES - AHEAD <= own.place && own.place < PLACES) {
-                own.row = 0.0;
-                forget<true>(own.taken);
-            }
+        ALONE(T, t)
             EACH(k, AHEAD)
-                copy(own.asked[k], next[t][k]);
-        }
+                copy(columns[t].asked[k], next[t][k]);
     }
 }
 
