@@ -68,8 +68,8 @@ for most, hw in (((9, 12), 4), ((3, 5), 6)):
     with pytest.MonkeyPatch.context() as patched:
         test_text_kernels.test_couple(7, hw, most, patched)
 test_text_kernels.test_pixels()
-for distance in (1, 2):
-    test_text_kernels.test_what_the_band_does_not_hold(distance)
+for distance, few in ((1, 2), (2, 2), (1, 5)):
+    test_text_kernels.test_what_the_band_does_not_hold(distance, few)
 test_text_kernels.test_middles()
 test_text_kernels.test_between(5)
 for dtype in (test_text_kernels.np.float32, test_text_kernels.np.float64):
