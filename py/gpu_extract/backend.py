@@ -1,4 +1,5 @@
 """The seam to what works on the bundles, as a type."""
+from collections.abc import Callable
 from typing import Protocol
 
 from gpu_extract.bundle import Job
@@ -22,6 +23,10 @@ class Backend(Protocol):
     def warm(self) -> bool:
         """Whether the kernels are there without that."""
 
+    @property
+    def beside(self) -> bool:
+        """Whether what makes the rows works beside this process, which can do something else meanwhile."""
+
     def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
         """Compile the kernels for such a problem that are not yet there; all ranks call this.
 
@@ -29,8 +34,11 @@ class Backend(Protocol):
         """
 
     def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder, *,
-             start: Draft | None = None) -> list[tuple[int, Rows]]:
-        """The rows of this rank's bundles, with numbers that grow with them."""
+             start: Draft | None = None, meanwhile: Callable[[], object] = lambda: None) -> list[tuple[int, Rows]]:
+        """The rows of this rank's bundles, with numbers that grow with them.
+
+        meanwhile: is done beside that where that can be
+        """
 
     def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
         """Have the recorder told of the device's work."""

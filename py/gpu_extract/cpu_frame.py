@@ -1,4 +1,5 @@
 """Extraction on the CPU: the bundles of a rank, one after another."""
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 
@@ -30,6 +31,7 @@ class CpuFrames:
     name = "CPU"
     warm_bins = 4
     warm = True
+    beside = False
 
     def __init__(self, *, keep: bool = True, tile: int = TILE, tell: Tell = lambda done, count, left: None):
         self._keep, self._tile, self.tell = keep, tile, tell
@@ -44,8 +46,9 @@ class CpuFrames:
         return True
 
     def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder, *,
-             start: Draft | None = None) -> list[tuple[int, Rows]]:
+             start: Draft | None = None, meanwhile: Callable[[], object] = lambda: None) -> list[tuple[int, Rows]]:
         """The rows of this rank's bundles, by number; a group of ranks shares the last ones, and its first has them."""
+        meanwhile()
         found, job = [], replace(job, tile=self._tile)
         past = past_of(image, job, comm, recorder, start) if job.config.passes > 1 or start is not None else None
         for turn in turns(len(job.plan.bundles), comm.size, comm.rank):

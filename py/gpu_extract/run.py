@@ -1,6 +1,6 @@
 """The sequence of an extraction, and the public Python API."""
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -66,10 +66,11 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
     with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
         check_arguments((*what, start), threads, dtype)
         config = config if start is None else replace(config, passes=max(config.passes, 2))    # one is there already
-        with recorder.span("compare"):
-            check_unit(image)
-            check_factor(psf, config)
-            warnings = compare(image, psf, config) if comm.rank == 0 else []
+        check_unit(image)
+        check_factor(psf, config)
+        sentences = cache(partial(_compared, what, comm, recorder))
+        if not (backend.beside and backend.warm):
+            sentences()
         with recorder.span("warm up"):
             get_ready(image, psf, config, comm, recorder, backend)
         with recorder.span("plan"):
@@ -77,7 +78,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
             recorder.warn(narrow)
-        own = backend.rows(image, job, comm, recorder, **({} if start is None else {"start": start}))
+        own = backend.rows(image, job, comm, recorder, start=start, meanwhile=sentences)
         with recorder.span("gather"):
             parts = comm.gather(own)
         if parts is None:
@@ -86,9 +87,15 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
         frame = in_own_wavelengths(frame, psf)
-        warnings += [*misfits(frame), *doubts(frame)]
+        warnings = [*sentences(), *misfits(frame), *doubts(frame)]
         notes = {**frame.notes, "warnings": tuple(warnings)} if warnings else frame.notes
         return replace(frame, fibermap=fibermap, notes=notes)
+
+
+def _compared(what: tuple[Image, PsfModel, ExtractConfig], comm: Comm, recorder: Recorder) -> list[str]:
+    """What rank 0 has to say of image and PSF: whether they belong together."""
+    with recorder.span("compare"):
+        return compare(*what) if comm.rank == 0 else []
 
 
 def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL, recorder: Recorder = NULL,

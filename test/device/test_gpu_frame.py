@@ -265,6 +265,27 @@ def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> No
     assert [facts["on_cpu"] for facts in frame.notes["bundles"].values()] == [5] * 4
 
 
+def test_image_and_psf_are_compared_while_a_device_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first frame before anything is compiled; what they do not go together with ends a frame all the same, and
+    the next one is made."""
+    case, backend, spans = four_bundles(), GpuFrames(SimulatedDevice), []
+    for _ in range(2):
+        recorder = Recorder()
+        frame = extract(case.image, case.psf, CONFIG, backend=backend, recorder=recorder)
+        spans.append([name for name, *_ in recorder.record()["spans"] if name in ("compare", "queue", "warm up")])
+    assert spans[0] == ["compare", "warm up", "queue"] and spans[1] == ["warm up", "queue", "compare"]
+
+    def differs(*_: Any) -> list[str]:
+        raise InputError("they do not go together")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gpu_extract.run.compare", differs)
+        with pytest.raises(InputError, match="go together"):
+            extract(case.image, case.psf, CONFIG, backend=backend)
+    assert_same(extract(case.image, case.psf, CONFIG, backend=backend), frame)
+    backend.close()
+
+
 def test_what_the_cpu_is_asked_for_where_it_does_the_work() -> None:
     """Its kernels, which are not compiled for a frame of the device; and what a frame starts from comes along."""
     asked: list[Any] = []
@@ -274,7 +295,8 @@ def test_what_the_cpu_is_asked_for_where_it_does_the_work() -> None:
             asked.append(config)
             return True
 
-        def rows(self, image: Any, job: Any, comm: Any, recorder: Any, *, start: Any = None) -> list[Any]:
+        def rows(self, image: Any, job: Any, comm: Any, recorder: Any, *, start: Any = None,
+                 meanwhile: Any = None) -> list[Any]:
             asked.append(start)
             return []
 

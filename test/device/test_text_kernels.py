@@ -278,7 +278,7 @@ def test_what_the_band_does_not_hold(distance: int, few: int) -> None:
     solved, beyond = rng.random(moved.shape), rng.random((nwave, sides, lanes, many))
     before = beyond.copy()
     run_lanes(remainder.take.sized(hw), lanes * many * fours(nwave), 1, (
-        beyond, solved, found, taken, blocks, sizes, depth, facts, flags, table, halves, group, 0.1, distance, kept,
+        beyond, solved, found, taken, blocks, sizes, facts, flags, table, halves, group, 0.1, distance, kept,
         nwave, half + 2, lanes, size))
     for i, r, k in pairs_of(range(lanes), range(sides), range(many)):
         band = sum(np.diag(taken[:nwave - a, a, i], a) + (a > 0) * np.diag(taken[:nwave - a, a, i], -a)

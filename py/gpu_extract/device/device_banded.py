@@ -364,7 +364,7 @@ class _Run:
             if distance == 1 and sizes.deepest > 0:
                 self.solve(sizes.half, "pair_", 2 * fibres)
             self.launch(remainder.take.sized(s.hw), fours(s.nwave) * vectors, "beyond", "moved", "found", "taken",
-                        blocks, "sizes", "depth", *of, "halves", group, *where, sizes.half, fibres, s.nfibre)
+                        blocks, "sizes", *of, "halves", group, *where, sizes.half, fibres, s.nfibre)
 
     def solve(self, half: int, of: str, lanes: int) -> None:
         """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as

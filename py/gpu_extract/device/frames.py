@@ -103,6 +103,7 @@ class GpuFrames:
     """
 
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
+    beside = True
 
     def __init__(self, open_device: Callable[[], Device], *, core: CoreMaker = BandedCore, most: int | None = None,
                  slots: int = SLOTS, cpu: Backend = CPU, warn: Callable[[str], None] = lambda _: None,
@@ -148,21 +149,22 @@ class GpuFrames:
         return bool(_unfit(psf, config)) and self._cpu.get_ready(psf, config, comm, recorder)
 
     def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder, *,
-             start: Draft | None = None) -> list[tuple[int, Rows]]:
+             start: Draft | None = None, meanwhile: Callable[[], object] = lambda: None) -> list[tuple[int, Rows]]:
         """This rank's rows of the frame, with a number that grows with them; their memory is theirs.
 
-        start: an extraction that starts from one is the CPU's
+        start: an extraction that starts from one is the CPU's; meanwhile: done once a frame is queued
         """
         why = "starts from no draft" if start is not None else ""
         if why := _unfit(job.psf, job.config, image.shape) or why:
             if why != self._told:       # of a night's frames the first one says it
                 self._told = why
                 self._warn(f"{self.name} {why}: this rank works on the CPU")
-            return [(n, _all_on_cpu(rows)) for n, rows in self._cpu.rows(image, job, comm, recorder, start=start)]
+            made = self._cpu.rows(image, job, comm, recorder, start=start, meanwhile=meanwhile)
+            return [(n, _all_on_cpu(rows)) for n, rows in made]
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         letters = Letters(comm)
         while mine and self._slots > 0:
-            rows = self._attempt(image, job, mine, recorder, letters)
+            rows = self._attempt(image, job, mine, recorder, letters, meanwhile)
             if rows is not None:
                 return [(mine[0], rows)]
             self._shrink(len(mine))
@@ -180,13 +182,13 @@ class GpuFrames:
         """A work of the crew: a bundle as the CPU makes it; take: called with its number and rows."""
         take(number, on_cpu(image, job, number, self._crew, past))
 
-    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder,
-                 letters: Letters) -> Rows | None:
+    def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder, letters: Letters,
+                 meanwhile: Callable[[], object]) -> Rows | None:
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
             flow = self._flow_for(image, job, mine, letters)
             drafts = self._draft(flow, image, job, recorder, letters) if isinstance(flow, PassFlow) else None
-            return self._take(flow, image, job, mine, recorder, drafts)
+            return self._take(flow, image, job, mine, recorder, drafts, meanwhile)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
                 self._warm = None       # what is still under way must not meet the next frame
@@ -236,12 +238,13 @@ class GpuFrames:
         return drafts
 
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
-              drafts: Drafts | None) -> Rows:
+              drafts: Drafts | None, meanwhile: Callable[[], object]) -> Rows:
         """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
         graphs = not self._watched
         with recorder.span("queue"):
             queued = flow.queue(image, recorder, graphs=graphs, turn=LAST if drafts else ONCE)
             frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued), drafts)
+        meanwhile()
         with self._crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
                 if drafts:

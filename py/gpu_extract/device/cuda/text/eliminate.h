@@ -174,15 +174,11 @@ template <int H> struct Pair {
     index i, j, row, column;
     const double *g;
 
-    LANE Pair(index m, const double *blocks, const double *sizes, const int *depth, index wanted, double distant,
-              index distance, index lanes, index size)
-        : i(m % lanes), j(m < lanes ? i - distance : i + distance), row(0),
-          column(0), g(nullptr)
+    LANE Pair(index m, const double *blocks, const double *sizes, double distant, index distance, index lanes, index size)
+        : i(m % lanes), j(counting(m, sizes, distant, distance, lanes, size)), row(0), column(0), g(nullptr)
     {
-        if (!passes(depth, m, wanted) || counting(m, sizes, distant, distance, lanes, size) < 0) {
-            j = -1;
+        if (j < 0)
             return;
-        }
         constexpr index WIDTH = 2 * H + 1;
         row = i < j ? (WIDTH - 1) * lanes : lanes;
         column = i < j ? lanes : (WIDTH - 1) * lanes;
@@ -207,7 +203,7 @@ struct BlockOfPair {
 
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
 template <int H>
-BLOCK(256) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
+BLOCK(64) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
                         const int *gate, const int *reaches, index wanted, double distant, index distance, index nwave,
                         index half, index width, index lanes, index size)
 {
@@ -219,7 +215,7 @@ BLOCK(256) void product(index n, double *v, const double *blocks, const double *
         FOUND_ANEW(place.block);
         int p = place.block / groups * P, q = p - H + place.block % groups * Q;
         int step = (int)(chosen.listed() ? 1 : lanes), next = (int)width - 1;
-        Pair<H> pair(m, blocks, sizes, gate, 0, distant, distance, lanes, size);
+        Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
         if (pair.j < 0 || q + H - p - P + 1 > 2 * H + reach_of(reaches, pair.i, half))
             continue;
         int row = (int)pair.row, column = (int)pair.column;
@@ -253,7 +249,7 @@ BLOCK(256) void product(index n, double *v, const double *blocks, const double *
 // shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, that the pair takes from i, 0 where it does not count: P
 // rows, and S of their columns.
 template <int H>
-BLOCK(256) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *gate,
+BLOCK(64) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *gate,
                       const int *reaches, index wanted, double distant, index distance, index nwave, index half,
                       index lanes, index size)
 {
@@ -268,7 +264,7 @@ BLOCK(256) void share(index n, double *shares, const double *v, const double *bl
         int reach = reach_of(reaches, i, half), known = 2 * H + reach;
         if (t - p - P + 1 > reach)
             continue;
-        Pair<H> pair(m, blocks, sizes, gate, 0, distant, distance, lanes, size);
+        Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
         int row = (int)pair.row, column = (int)pair.column;
         Read mine = rows_of<Read>(chosen, v, wide + 1, m, nwave);
         int next = (int)mine.row, step = (int)mine.element;

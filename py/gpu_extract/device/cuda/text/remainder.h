@@ -111,7 +111,7 @@ BLOCK(160) void carry(index n, double *moved, int *own, const double *found, con
 {
     index m = n / Poles::HALF % (2 * lanes);
     int q = (int)(n / (Poles::HALF * 2 * lanes)) * FOUR;
-    Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
+    Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
     index count = pair.j < 0 ? 0 : poles_of(Fibre{facts, flags, pair.i, lanes}, table, group);
     Poles poles(n, count);
     if (q == 0 && poles.first == 0) {
@@ -158,8 +158,8 @@ BLOCK(32) void substitute(index n, double *to, const double *given, const double
 // beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
 template <int H>
 BLOCK(192) void take(index n, double *beyond, const double *moved, const double *found, const double *taken,
-                    const double *blocks, const double *sizes, const int *depth, double *facts, int *flags,
-                    const double *table, const int *halves, index group, double distant, index distance, index kept,
+                    const double *blocks, const double *sizes, double *facts, int *flags, const double *table,
+                    const int *halves, index group, double distant, index distance, index kept,
                     index nwave, index reach, index lanes, index size)
 {
     index i = n / Poles::HALF % lanes, row = SIDES * lanes * Pole::GROUP;
@@ -172,7 +172,7 @@ BLOCK(192) void take(index n, double *beyond, const double *moved, const double 
     double taken_by[TWO][SIDES][FOUR] = {};
     LOOP(index, way, 0, 2) {
         index m = way * lanes + i;
-        Pair<H> pair(m, blocks, sizes, depth, 0, distant, distance, lanes, size);
+        Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
         if (pair.j >= 0)
             add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, poles, m, 2 * lanes), p, (int)nwave);
     }
