@@ -23,7 +23,7 @@ LANE index spot_at(index f, int bin, index size, index nwave)
 // and goes through the columns of its own spot: ROWS of its numbers serve as many sums, and what lanes side by side ask
 // for of other spots lies side by side. scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 where nothing is to be done.
 template <int MANY, int ROWS>
-BLOCK(64) void couple(index n, double *icov, const double *white, const double *scale, const int *gate, const int *y0,
+BLOCK(256) void couple(index n, double *icov, const double *white, const double *scale, const int *gate, const int *y0,
                        const int *x0, index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
 {
     index rest = n / SECTION, d = rest / parts % nd, section = rest / (parts * nd) % sections_of(nwave);

@@ -63,7 +63,7 @@ TEAMS(10) void factor(index n, double *low, const int *halo, const int *gate, co
 
 // inverse = the inverse within its band, rows of `width`, from factors.
 template <int H, int T>
-TEAMS(10, 84) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
+TEAMS(10, 92) void invert(index n, double *inverse, const double *low, const int *halo, const int *gate, index open,
                           index width, index nwave, index tile, index lanes)
 {
     Chosen chosen{gate, open, lanes};
