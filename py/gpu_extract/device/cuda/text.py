@@ -96,7 +96,7 @@ class TextKernel:
         """The kernel with these numbers for the kinds "n", in their order."""
         left = iter(numbers)
         made = replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds))
-        return replace(made, block=max(made.block, made.threads))
+        return replace(made, block=number("TEAMED") if made.threads > 1 else made.block)
 
 
 class Header:

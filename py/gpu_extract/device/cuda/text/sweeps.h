@@ -74,8 +74,7 @@ TEAMS(10, 92) void invert(index n, double *inverse, const double *low, const int
 }
 
 // Conjugate gradients: y = L^-1 r of one fibre and tile of `fine` rows; vectors (fibres, nwave). state: rows of `facts`, of
-// which the first is 0 where a bundle of `nfibre` has arrived. Halos are those of tiles of `tile` rows, and one is
-// enough for a preconditioner.
+// which the first is 0 where a bundle of `nfibre` has arrived. Halos are those of tiles of `tile` rows.
 template <int H>
 BLOCK(32) void precondition_down(index n, double *y, const double *r, const double *low, const int *halo,
                                  const double *state, index facts, index nfibre, index nwave, index tile, index fine,
@@ -85,7 +84,7 @@ BLOCK(32) void precondition_down(index n, double *y, const double *r, const doub
     Tile mine(n / lanes, fine, nwave);
     if (state[i / nfibre * facts] != 0.0)
         forward_rows<H>(Write{y + i * nwave, 1, 1}, Read{r + i * nwave, 1, 1}, Read{low + i, (H + 1) * lanes, lanes},
-                        mine.start(longest(halo, i, tile, nwave, lanes)), mine.first, mine.last);
+                        mine.start(2 * longest(halo, i, tile, nwave, lanes)), mine.first, mine.last);
 }
 
 // z = L^-T D^-1 y, and the tile's part of r z: parts (fibres, nparts), 0 behind the last tile.
@@ -102,7 +101,7 @@ BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *
     if (mine.first < nwave)
         total = backward_rows<H>(Write{z + i * nwave, 1, 1}, Read{y + i * nwave, 1, 1},
                                  Read{low + i, (H + 1) * lanes, lanes}, Read{r + i * nwave, 1, 1}, mine.first,
-                                 mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
+                                 mine.last, mine.stop(2 * longest(halo, i, tile, nwave, lanes)));
     parts[i * nparts + t] = total;
 }
 
