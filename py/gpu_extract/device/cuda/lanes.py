@@ -8,7 +8,7 @@ from gpu_extract.device.cuda.text import eliminate, normal
 
 TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
 LONG = 2 * TILE      # of poles: so many are lanes enough, and halos count less then
-SHORT = TILE // 2    # of what needs short halos: there are twice as many lanes
+SHORT = TILE // 2    # of solutions, which wait for memory: twice as many lanes do so side by side
 MOST = 9, 12    # bins of the other fibre and rows of a spot that a lane of `couple` has in its registers
 TERMS = 52      # most terms along x times rows that a lane of `make` has in its registers
 OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
