@@ -327,8 +327,8 @@ class _Run:
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "pole_halo", "flags", "band", width, *cut,
                         sizes.half, fibres)
-        groups = -(-max(count for count, _ in LADDER) // sweeps.GROUP)
-        for group in range(groups):
+        most = max(count for count, _ in LADDER)
+        for group in range(-(-most // sweeps.GROUP)):
             for width, half in enumerate(sizes.halves):
                 which = "pole_halo", "facts", "flags", "poles", group, width, sizes.width, *cut
                 self.launch(sweeps.poles_down.sized(half), lanes, "work", "band", "sides", *which, sizes.half, fibres)
@@ -336,7 +336,7 @@ class _Run:
             self.add_up("sums", "found", 0, group, sizes.kept)
             if s.nd == 1:       # nothing is eliminated
                 self.device.clear(self.a["left"], self.stream)
-            if s.nd == 1 or 2 * group >= groups:
+            if s.nd == 1 or group * sweeps.GROUP >= most // 2:
                 continue
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
