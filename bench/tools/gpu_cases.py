@@ -3,7 +3,7 @@
 A case is named "r-dark-usual": camera, program, defects ("usual" ones, or "many": those of bench/cameras.py). What is
 made is kept in a folder, as pickles: no FITS file is written or read, so that astropy is not needed.
 
-usage: gpu_cases.py FOLDER NSPEC THREADS both|frames NAME ...      (NAME embedded: the frame of gpu_extract)
+usage: gpu_cases.py FOLDER NSPEC THREADS WORKERS both|frames NAME ...      (NAME embedded: the frame of gpu_extract)
 """
 import os
 import pickle
@@ -11,7 +11,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from threading import Timer
@@ -22,8 +25,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
 
+import numpy as np
+
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, PsfModel
+from gpu_extract.data import OUTPUTS, Frame, Image, PsfModel
 from gpu_extract.perf import clock
 
 Given = tuple[Image, PsfModel, ExtractConfig]
@@ -64,20 +69,21 @@ class Cases:
         folder.mkdir(parents=True, exist_ok=True)
 
     def start(self, wanted: Sequence[str], *, what: str, most: int = 1, threads: int = 1) -> None:
-        """Have them made, by at most so many processes that yield to all others; what: "both", or "frames" alone;
-        threads: that simulate."""
-        for n in range(min(most, len(wanted))):
-            with (self._folder / f"{len(self._processes)}.log").open("wb") as log:
-                command = [sys.executable, __file__, str(self._folder), str(self._nspec), str(threads), what]
-                self._processes.append(subprocess.Popen(["nice", "-n", "19", *command, *wanted[n::most]], stdout=log,
-                                                        stderr=subprocess.STDOUT, start_new_session=True))
+        """Have them made, by so many processes that yield to all others; what: "both", or "frames" alone; threads: of
+        each of them that simulate."""
+        if not wanted:
+            return
+        with (self._folder / f"{len(self._processes)}.log").open("wb") as log:
+            command = [sys.executable, __file__, self._folder, self._nspec, threads, most, what, *wanted]
+            self._processes.append(subprocess.Popen(["nice", "-n", "19", *map(str, command)], stdout=log,
+                                                    stderr=subprocess.STDOUT, start_new_session=True))
 
     def given(self, name: str) -> Given:
         """Image, PSF and settings."""
         return self._read(_file(self._folder, name, self._nspec))
 
     def cpu(self, name: str) -> tuple[Frame, float]:
-        """The CPU's frame, and the seconds it took beside others."""
+        """The CPU's frame, and the CPU seconds it took."""
         return self._read(_file(self._folder, name, self._nspec, "cpu"))
 
     def next_of(self, waiting: Sequence[str]) -> str:
@@ -147,25 +153,59 @@ def _write(file: Path, what: Any) -> None:
     part.replace(file)
 
 
-def main(folder: Path, numbers: tuple[int, int], what: str, wanted: Sequence[str]) -> None:
-    """Make what is not there yet."""
+def _made(folder: Path, name: str, nspec: int, threads: int) -> None:
+    """A frame, where it is not there yet."""
+    frame = _file(folder, name, nspec)
+    if name == EMBEDDED:
+        from gpu_extract.simulate import embedded_default
+
+        embedded_default(0, None, print)
+    elif not frame.exists():
+        _write(frame, make(name, nspec, threads))
+
+
+@lru_cache(1)
+def _given(file: Path) -> Given:
+    """A frame that is there; of the last one that a process has worked on it need not be read again."""
+    return pickle.loads(file.read_bytes())
+
+
+def _bundle(folder: Path, name: str, nspec: int, first: int) -> tuple[Frame, float]:
+    """The CPU's frame of the bundle that begins with a fibre, and its CPU seconds."""
     from gpu_extract.run import extract
 
-    nspec, threads = numbers
-    for name in wanted:
-        if name == EMBEDDED:
-            from gpu_extract.simulate import embedded_default
+    image, psf, config = _given(_file(folder, name, nspec))
+    start = clock.cpu()
+    frame = extract(image, psf, replace(config, specmin=first, nspec=min(config.bundlesize, nspec - first)))
+    assert frame is not None
+    return frame, clock.cpu() - start
 
-            embedded_default(0, None, print)
-            continue
-        frame, cpu = (_file(folder, name, nspec, kind) for kind in ("frame", "cpu"))
-        if not frame.exists():
-            _write(frame, make(name, nspec, threads))
-        if what == "both" and not cpu.exists():
-            image, psf, config = pickle.loads(frame.read_bytes())
-            start = clock.now()
-            _write(cpu, (extract(image, psf, config), clock.now() - start))
+
+def _joined(parts: Sequence[tuple[Frame, float]]) -> tuple[Frame, float]:
+    """The frame of all bundles; its notes are those of the first."""
+    frames = sorted((frame for frame, _ in parts), key=lambda frame: int(frame.fibres[0]))
+    arrays = {name: np.concatenate([getattr(frame, name) for frame in frames]) for name in (*OUTPUTS, "fibres")}
+    return replace(frames[0], **arrays, fibermap=None), sum(seconds for _, seconds in parts)
+
+
+def main(folder: Path, numbers: tuple[int, int, int], what: str, wanted: Sequence[str]) -> None:
+    """Make what is not there yet: frames, then their bundles on the CPU, side by side."""
+    nspec, threads, workers = numbers
+    with ProcessPoolExecutor(workers) as pool:
+        frames = {pool.submit(_made, folder, name, nspec, threads): name for name in wanted}
+        parts, found = {}, dict[str, list[tuple[Frame, float]]]()
+        for made in as_completed(frames):
+            made.result()
+            name = frames[made]
+            if what == "both" and name != EMBEDDED and not _file(folder, name, nspec, "cpu").exists():
+                firsts = range(0, nspec, _given(_file(folder, name, nspec))[2].bundlesize)
+                parts |= {pool.submit(_bundle, folder, name, nspec, first): (name, len(firsts)) for first in firsts}
+        for part in as_completed(parts):
+            name, count = parts[part]
+            found.setdefault(name, []).append(part.result())
+            if len(found[name]) == count:
+                _write(_file(folder, name, nspec, "cpu"), _joined(found.pop(name)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), (int(sys.argv[2]), int(sys.argv[3])), sys.argv[4], sys.argv[5:])
+    main(Path(sys.argv[1]), (int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])), sys.argv[5], sys.argv[6:])

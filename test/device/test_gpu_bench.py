@@ -21,10 +21,10 @@ from gpu_frame import BARS, ROWS, Report, parsed, start
 from gpu_rows import Bench, Launch, Stopped
 from simulated_device import SimulatedDevice
 
-from gpu_extract.data import Frame, SpecMask
+from gpu_extract.data import OUTPUTS, Frame, SpecMask
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.perf import clock
-from gpu_extract.run import prepare
+from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
 
 SCRIPT = Path(gpu_cases.__file__).parents[1] / "gpu_frame.py"
@@ -103,6 +103,18 @@ def test_frames_are_made_beside_and_kept(bench: Bench) -> None:
     assert bench.cases.next_of(["tiny-dark-many", CASE]) == CASE
     again = Cases(bench.args.problems, bench.args.nspec, clock.now() + 1)
     assert again.given(CASE)[2] == config, "what is there is found by whoever looks"
+
+
+def test_the_cpu_s_frame_is_made_bundle_by_bundle(tmp_path: Path) -> None:
+    """By several processes: the bits of the whole frame."""
+    cases = Cases(tmp_path, 30, clock.now() + 60)
+    cases.start([CASE], what="both", most=2)
+    frame, _ = cases.cpu(CASE)
+    whole = extract(*cases.given(CASE))
+    assert whole is not None
+    for name in (*OUTPUTS, "fibres", "wave"):
+        np.testing.assert_array_equal(getattr(frame, name), getattr(whole, name), err_msg=name)
+    cases.close()
 
 
 def test_a_frame_that_cannot_be_made_is_said(tmp_path: Path) -> None:
