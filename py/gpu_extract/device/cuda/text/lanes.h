@@ -2,10 +2,9 @@
 // BLOCK: a function that is a kernel, lane n of it; that many lanes are in a block.
 // TEAMS: such a kernel, a template on the half-band and on T, the threads of a lane: one for half-bands below this number,
 // else as many as text.py says. A block is TEAMED threads, several teams, so that what lies side by side for lanes side by
-// side is fetched once. The second number, where there is one: registers that a member gets
-// along with beside 2 for each diagonal of the band, so that more teams fit on a multiprocessor than the compiler leaves.
-// KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits. What is
-// worked out is there, too, whether or not it is used later; a branch that leads there stays one.
+// side is fetched once. The second number, where there is one: registers that a member gets along with beside 2 for each
+// diagonal of the band, so that more teams fit on a multiprocessor than the compiler leaves.
+// KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
 // ASKED_ANEW: what lies at a place is asked for again; without it a compiler may keep it from the turn before.
 // FOUND_ANEW: what follows from a number is computed again; without it a compiler keeps all of it in registers over the turns.
 #pragma once
@@ -63,8 +62,8 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 // A team: T threads of a device that work on one lane together. MEMBERS(T, t) { ... } is what each of them does, t its
 // number, before any of them goes on; a host does it for one after the other, in any order. What stands outside, all do
 // alike. A member's own numbers are in Own; what members tell each other is in arrays that are SHARED, of which element
-// team<T>() is this team's. ALONE(T, t): as MEMBERS, but nobody waits at the end, so that nothing may follow that others still read
-// or have not read yet.
+// team<T>() is this team's. ALONE(T, t): as MEMBERS, but nobody waits at the end, so that nothing may follow that others
+// still read or have not read yet.
 constexpr int WARP = 32, TEAMED = 128;
 template <int T> constexpr int IN_BLOCK = TEAMED / T;
 #ifdef __CUDACC__

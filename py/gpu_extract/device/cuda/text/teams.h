@@ -285,11 +285,12 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
     auto &factor = factors[team<T>()];
     auto &told = rows[team<T>()];
     Own<T, Inverted<H>> columns;
-    MEMBERS(T, t) {
+    MEMBERS(T, t) {       // nobody writes before all have read what a team was told of the pair before
         int place = first_place<T>(t, stop - 1);
-        auto &own = columns[t] = {place, task.to(stop - 1, place), task.from(stop - 1, t), {}, 0.0, {}};
-        factor[0][t] = task.ask(own.from, t);
+        columns[t] = {place, task.to(stop - 1, place), task.from(stop - 1, t), {}, 0.0, {}};
     }
+    MEMBERS(T, t)
+        factor[0][t] = task.ask(columns[t].from, t);
     ONE_BY_ONE
     for (int j = stop - 1 + AHEAD; j >= keep; j -= AHEAD) {
         Own<T, double[AHEAD]> next;
