@@ -285,12 +285,11 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
     auto &factor = factors[team<T>()];
     auto &told = rows[team<T>()];
     Own<T, Inverted<H>> columns;
-    MEMBERS(T, t) {       // nobody writes before all have read what a team was told of the pair before
+    MEMBERS(T, t) {
         int place = first_place<T>(t, stop - 1);
-        columns[t] = {place, task.to(stop - 1, place), task.from(stop - 1, t), {}, 0.0, {}};
+        auto &own = columns[t] = {place, task.to(stop - 1, place), task.from(stop - 1, t), {}, 0.0, {}};
+        factor[0][t] = task.ask(own.from, t);
     }
-    MEMBERS(T, t)
-        factor[0][t] = task.ask(columns[t].from, t);
     ONE_BY_ONE
     for (int j = stop - 1 + AHEAD; j >= keep; j -= AHEAD) {
         Own<T, double[AHEAD]> next;
@@ -366,10 +365,13 @@ template <int H, int ND, int T> struct PoleUp {
 
 template <int H, int T> LANE void invert_rows(Write inverse, Read low, index keep, index known, index stop)
 {
-    if constexpr (T == 1)
+    if constexpr (T == 1) {
         invert_rows<H>(inverse, low, keep, known, stop);
-    else
+    } else {
         invert_columns<H, T>(InBand<H, T>{inverse, low, (int)known}, (int)keep, (int)stop);
+        MEMBERS(T, t) {       // all have read the last row before a team begins another pair
+        }
+    }
 }
 
 template <int H, int ND, int T> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
