@@ -6,6 +6,7 @@ from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, narr
 from gpu_extract.decorrelate.narrow import simd_band_tests, simd_correct, simd_eliminate, simd_foresee, simd_schur
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
+from gpu_extract.kernels.arena import Arena
 from gpu_extract.vectors import transpose
 
 
@@ -130,17 +131,25 @@ def test_lanes_do_not_mix(coupled, eliminate):
         np.testing.assert_array_equal(moved, results[0][1])
 
 
-def test_elimination_of_a_wider_band(coupled):
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(("nwave", "reach", "half"), [(75, 10, 12), (75, 9, 12), (200, 10, 9), (5, 3, 6)])
+def test_elimination_of_a_wider_band(coupled, nwave, reach, half, later):
+    """Of bands with odd and even numbers of diagonals, in one and in more stretches of rows, and of hardly any bins."""
     rng = np.random.default_rng(5)
-    nwave, hw, half = 75, coupled.normal.halfband, 12
-    matrix, x = random_definite(nwave, 10, 1e3, rng), rng.normal(size=nwave)
-    between = coupled.normal.icov[1, 1]
-    taken, moved = np.empty((nwave, half + 1)), np.empty(nwave)
-    simd_eliminate.eliminate(taken, moved, band_of(matrix, 10), np.ascontiguousarray(between), x)
-    g = np.zeros((nwave, nwave))
-    for k in range(-hw, hw + 1):
+    hw = coupled.normal.halfband
+    matrix, x = random_definite(nwave, min(reach, nwave - 1), 1e3, rng), rng.normal(size=nwave)
+    own, between = np.zeros((nwave, 2 * hw + 1)), np.zeros((nwave, 2 * hw + 1))
+    block = np.zeros((nwave, nwave))
+    for k in range(-min(hw, nwave - 1), min(hw, nwave - 1) + 1):
         rows = np.arange(max(0, -k), nwave - max(0, k))
-        g[rows, rows + k] = between[rows, hw + k]
+        between[rows, hw + k] = block[rows, rows + k] = rng.normal(size=len(rows))
+        own[rows, hw + k] = rng.normal(size=len(rows))
+    beyond = own[:, hw:][:, :reach + 1] if reach <= hw else np.pad(own[:, hw:], ((0, 0), (0, reach - hw)))
+    taken, moved = np.full((nwave, half + 1), np.nan), np.full(nwave, np.nan)
+    work = Arena().take(simd_eliminate.work_size(nwave, hw, half, reach + 1))
+    work[:] = np.nan
+    simd_eliminate.eliminate(taken, moved, own, beyond - band_of(matrix, reach), (between, later), x, work)
+    g = block.T if later else block
     u = g @ np.linalg.solve(matrix, g.T)
     np.testing.assert_allclose(taken, band_of(u, half), rtol=0, atol=1e-11 * np.abs(u).max())
     np.testing.assert_allclose(moved, u @ x, rtol=0, atol=1e-11 * np.abs(u).max() * np.abs(x).sum())

@@ -149,10 +149,13 @@ class Couplings:
 
     def share_of_rest(self, j: int, fibre: int, half: int, beyond: Share) -> Share:
         """The contribution to `fibre` of eliminating fibre j once the fibre beyond it is eliminated, in its band."""
-        band = -beyond.taken
-        band[:, :self.hw + 1] += self.icov[j, 0, :, self.hw:]
+        first, wide = min(j, fibre), beyond.taken.shape[1]
         share = share_of(np.empty((self.nwave, half + 1)), np.empty(self.nwave))
-        simd_eliminate.eliminate(share.taken, share.moved, band, self._block(fibre, j), self.x[fibre])
+        sizes = self.nwave, self.hw, half, wide
+        if sizes not in self._works:
+            self._works[sizes] = (self._arena.take(simd_eliminate.work_size(*sizes)),)
+        simd_eliminate.eliminate(share.taken, share.moved, self.icov[j, 0], beyond.taken,
+                                 (self.icov[first, abs(j - fibre)], j == first), self.x[fibre], *self._works[sizes])
         return share
 
     @cached_property
@@ -173,14 +176,3 @@ class Couplings:
         rows = (simd_factor.row_of(fibre, self.nfibre) for fibre in range(self.nfibre))
         return [(first + row // lanes * group + (size - 1) * element + row % lanes * lane, size * element, element,
                  size - 1) for row in rows]
-
-    def _block(self, i: int, j: int) -> Array:
-        """A_ij: (nwave, 2 hw + 1), element [p, hw + k] couples bin p of fibre i with bin p + k of fibre j."""
-        if i < j:
-            return self.icov[i, j - i]
-        block = np.zeros((self.nwave, 2 * self.hw + 1))
-        reach = min(self.hw, self.nwave - 1)
-        for k in range(-reach, reach + 1):
-            first, last = max(0, -k), self.nwave - max(0, k)
-            block[first:last, self.hw + k] = self.icov[j, i - j, first + k:last + k, self.hw - k]
-        return block

@@ -1,150 +1,249 @@
-"""CPU kernel: eliminating one fibre in bands of any width, for the few fibres beside masks.
+"""CPU kernel: eliminating one fibre in bands of any width, for chains of fibres.
 
 What narrow.simd_schur does for eight fibres at once and literal widths, for bands of any width, and for a fibre that
-itself carries what eliminating others left of it: the block that is eliminated is any symmetric band matrix.
+itself carries what eliminating others left of it: the block that is eliminated is any symmetric band matrix M. With
+M = L D L^T and G = A_ij, U = G M^-1 G^T is made row by row, from the last bin to the first:
+
+    Z[j, j + a] = - sum_b l_b[j] Z[j + b, j + a],  Z[j, j] = 1 / D[j] - sum_b l_b[j] Z[j, j + b]      (Z = M^-1)
+    V[p, c] = sum_k G[p, p + k] Z[p + k, c],  U[p, p + a] = sum_k V[p, p + a + k] G[p + a, p + a + k]
+
+(Takahashi, Fagan & Chin 1973). Sixteen neighbouring elements of a row are worked on at a time. Rows of Z begin a
+multiple of eight columns apart, and G is kept by diagonals: vectors of both mostly lie on cache lines.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_schur_rows import TINY
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import address, number, vadd, vfma, vmul, vread, vset, vspread, vsub, vsum, vwrite, write
+from gpu_extract.vectors.simd import (
+    address,
+    number,
+    vadd,
+    vfma,
+    vfold,
+    vmul,
+    vread16,
+    vset16,
+    vsum,
+    vtake,
+    vwrite,
+    write,
+)
+from gpu_extract.vectors.transpose import turn
+
+LANES = 16
+BYTES = 8 * LANES
+LINE = 64         # bytes
+ROWS = 64         # of Z that are made before those still asked for are moved: they stay in the nearest caches
+
+
+@njit(nogil=True)
+def factor_row(wide):
+    """Elements of a row of `factor`: what sixteen lanes read behind the last diagonal is 0."""
+    return (wide + LANES + 7) // 8 * 8
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def factor(low, band):
-    """low[j, 0] = D, low[j, a] = l_a of L D L^T; band: (nwave, half + 1), rows of the upper triangle, 0 beyond the end.
+def factor(low, wide):
+    """L D L^T of a band matrix, in place: low[j, 0] = D, low[j, a] = l_a.
 
+    low: (nwave, factor_row(wide)), rows of the upper triangle, `wide` elements each, 0 beyond the end and behind them
     Bins whose diagonal is 0 are decoupled, and so are those whose pivot is rounding.
     """
-    nwave, wide = band.shape
-    column = np.empty(wide)
-    for j in range(nwave):
-        for a in range(wide):
-            column[a] = band[j, a]
-        scale = column[0] if column[0] > 0.0 else 1.0
-        column[0] = scale
-        for b in range(min(wide - 1, j), 0, -1):
-            scaled = low[j - b, b] * low[j - b, 0]
-            for a in range(wide - b):
-                column[a] -= scaled * low[j - b, a + b]
-        pivot = column[0] if column[0] > TINY * scale else scale
-        low[j, 0] = pivot
-        for a in range(1, wide):
-            low[j, a] = column[a] / pivot
+    row = 8 * low.shape[1]
+    for j in range(len(low)):
+        here = address(low, j * low.shape[1])
+        scale = number(here) if number(here) > 0.0 else 1.0
+        write(here, scale)
+        for a in range(0, wide, LANES):
+            count = min(wide - 1 - a, j)
+            total, beside = vread16(here + 8 * a), vset16(0.0)
+            if count % 2 == 1:
+                total = _without(here - count * row, count, a, total)
+            for b in range(count - count % 2, 0, -2):
+                total = _without(here - b * row, b, a, total)
+                beside = _without(here - (b - 1) * row, b - 1, a, beside)
+            vwrite(here + 8 * a, vadd(total, beside))
+        pivot = number(here) if number(here) > TINY * scale else scale
+        inverse = vset16(1.0 / pivot)
+        for a in range(0, wide, LANES):
+            vwrite(here + 8 * a, vmul(vread16(here + 8 * a), inverse))
+        write(here, pivot)
+
+
+@njit(nogil=True, forceinline=True)
+def _without(earlier, b, a, total):
+    """Elements a .. of a row less what the row b before it takes; earlier: address of that one."""
+    weight = vset16(number(earlier) * number(earlier + 8 * b))
+    return vtake(weight, vread16(earlier + 8 * (a + b)), total)
 
 
 @njit(nogil=True, error_model="numpy")
-def _invert(inverse, low, j, wide):
-    """inverse[j, wide + k] = Z[j, j + k], |k| <= wide, and the same elements of the rows after it.
-
-    Elements are made by eights: those beyond `wide` hold anything. Rows behind the last bin's are 0.
-    """
-    half, pitch = low.shape[1] - 1, 8 * inverse.shape[1]
-    row = address(inverse, j * inverse.shape[1] + wide)
-    weights = address(low, j * (half + 1))
-    for a in range(0, wide, 8):
-        near = row + 8 * (1 + a)
-        total, beside = vset(0.0), vset(0.0)
-        below = near + pitch - 8
-        for b in range(8, 8 * half + 8, 8):
-            weight = vspread(weights + b)
-            total = vsub(total, vmul(weight, vread(below)))
-            beside = vsub(beside, vmul(weight, vread(below + 32)))
-            below += pitch - 8
-        vwrite(near, total)
-        vwrite(near + 32, beside)
-    diagonal = 1.0 / number(weights)
-    for b in range(8, 8 * min(half, wide) + 8, 8):
-        diagonal -= number(weights + b) * number(row + b)
-    write(row, diagonal)
-    for a in range(1, min(wide, len(low) - 1 - j) + 1):
-        write(row + a * (pitch - 8), number(row + 8 * a))
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _move(moved, low, coupling, x):
-    """moved = G Z G^T x: one solution with the factor."""
-    nwave, half, hw = low.shape[0], low.shape[1] - 1, coupling.shape[1] // 2
-    y = np.zeros(nwave + half)
-    for p in range(nwave):
-        for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
-            y[p + k] += coupling[p, hw + k] * x[p]
+def _solve(y, low, wide):
+    """y = M^-1 y, `wide` zeros and more behind it; y: address."""
+    nwave, row = low.shape
     for j in range(nwave):
-        for b in range(1, min(half, j) + 1):
-            y[j] -= low[j - b, b] * y[j - b]
+        value = vset16(number(y + 8 * j))
+        for a in range(1, wide, LANES):
+            place = y + 8 * (j + a)
+            vwrite(place, vtake(vread16(address(low, j * row + a)), value, vread16(place)))
     for j in range(nwave - 1, -1, -1):
-        total = y[j] / low[j, 0]
-        for b in range(1, half + 1):
-            total -= low[j, b] * y[j + b]
-        y[j] = total
-    for p in range(nwave):
-        total = 0.0
-        for k in range(max(-hw, -p), min(hw, nwave - 1 - p) + 1):
-            total += coupling[p, hw + k] * y[p + k]
-        moved[p] = total
+        total = vset16(0.0)
+        for a in range(1, wide, LANES):
+            total = vfma(vread16(address(low, j * row + a)), vread16(y + 8 * (j + a)), total)
+        write(y + 8 * j, number(y + 8 * j) / low[j, 0] - vsum(vfold(total)))
 
 
 @njit(nogil=True, error_model="numpy")
-def _product(product, coupling, inverse, places, wide):
-    """product[s] = sum_k G[p, p + k] Z[p + k, p - hw + s] for s = 0 .. wide, and 0 behind those up to a whole eight.
+def _invert(here, weights, wide, reach, step):
+    """Z[j, j + a], a = 0 .. reach[0], and Z[j + a, j], a = 1 .. reach[1], from the rows behind.
 
-    coupling: (rows, padded width); inverse: see `_invert`; places: (row p of coupling, row p of inverse, hw)
+    here: address of Z[j, j]; weights: of the factor's row; step: bytes from Z[j, c] to Z[j + 1, c]
+    What is made beside those elements is not asked for.
     """
-    row, at, hw = places
-    given, pitch = address(coupling, row * coupling.shape[1]), 8 * inverse.shape[1]
-    first = address(inverse, (at - hw) * inverse.shape[1] + wide)
-    out = address(product, 0)
-    for s in range(0, 8 * (wide + 1), 64):
-        total, beside = vset(0.0), vset(0.0)
-        known = first + s
-        for k in range(0, 8 * (2 * hw + 1), 8):
-            weight = vspread(given + k)
-            total = vfma(weight, vread(known), total)
-            beside = vfma(weight, vread(known + 32), beside)
-            known += pitch - 8
-        vwrite(out + s, total)
-        vwrite(out + s + 32, beside)
-    for s in range(wide + 1, (wide + 8) // 8 * 8):
-        write(out + 8 * s, 0.0)
+    for near in range((here + 8) // LINE * LINE, here + 8 * reach[0] + 8, BYTES):
+        total, beside = vset16(0.0), vset16(0.0)
+        for b in range(1, wide - 1, 2):
+            total = vtake(vset16(number(weights + 8 * b)), vread16(near + b * step), total)
+            beside = vtake(vset16(number(weights + 8 * b + 8)), vread16(near + (b + 1) * step), beside)
+        if wide % 2 == 0:
+            total = vtake(vset16(number(weights + 8 * (wide - 1))), vread16(near + (wide - 1) * step), total)
+        vwrite(near, vadd(total, beside))
+    total = vset16(0.0)
+    for a in range(1, wide, LANES):
+        total = vfma(vread16(weights + 8 * a), vread16(here + 8 * a), total)
+    write(here, 1.0 / number(weights) - vsum(vfold(total)))
+    for a in range(1, reach[1] + 1):
+        write(here + a * step, number(here + 8 * a))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def eliminate(taken, moved, band, coupling, x):
-    """taken = U = G Z G^T, moved = U x, where Z is the inverse of the band matrix `band` (see `factor`).
+@njit(nogil=True, error_model="numpy")
+def _row(out, given, near, sizes, step):
+    """Row p of V and of U: addresses of U[p, p], of G[p, p - hw], of Z[p - hw, p - hw]; sizes: (hw, half)
+
+    out: (U, V, room for both); given: (address, bytes to the next diagonal); step: as in `_invert`
+    """
+    (hw, half), (diagonal, apart) = sizes, given
+    u, v, end = out[0], out[1] + near % LINE, near + 8 * (2 * hw + half)
+    for at in range(near // LINE * LINE, end + 1, BYTES):
+        total, beside = vmul(vset16(number(diagonal)), vread16(at)), vset16(0.0)
+        for k in range(1, 2 * hw, 2):
+            total = vfma(vset16(number(diagonal + k * apart)), vread16(at + k * step), total)
+            beside = vfma(vset16(number(diagonal + (k + 1) * apart)), vread16(at + (k + 1) * step), beside)
+        vwrite(v + at - near, vadd(total, beside))
+    for a in range(0, 8 * half + 8, BYTES):
+        total, beside = vmul(vread16(v + a), vread16(diagonal + a)), vset16(0.0)
+        for k in range(1, 2 * hw, 2):
+            total = vfma(vread16(v + a + 8 * k), vread16(diagonal + a + k * apart), total)
+            beside = vfma(vread16(v + a + 8 * k + 8), vread16(diagonal + a + (k + 1) * apart), beside)
+        vwrite(u + a, vadd(total, beside))
+
+
+@njit(nogil=True, error_model="numpy")
+def _sweep(taken, low, wide, given, z, rooms):
+    """Rows of Z and of U, from the last bin to the first.
+
+    given: (address of G[0, -hw], bytes to the next diagonal); z: memory, see `_layout`; rooms: addresses, see `_row`
+    Z[r, c] is at place (r - first + hw) step + c - first + hw from `begin` on, while bins from `first` on are made.
+    """
+    (nwave, columns), hw, half = taken.shape, rooms[2], taken.shape[1] - 1
+    back, step, begin, moved = _layout(hw, half, wide)
+    z[:] = 0.0
+    start, turned = address(z, begin), ROWS * (step + 1)
+    for first in range((nwave - 1 + hw) // ROWS * ROWS, -1, -ROWS):
+        z[turned:turned + moved] = z[:moved]
+        for n in range(ROWS - 1, -1, -1):
+            p, here = first + n, start + 8 * n * (step + 1)
+            if hw <= p < nwave + hw:
+                _invert(here, address(low, (p - hw) * low.shape[1]), wide,
+                        (2 * hw + half, min(back, nwave - 1 + hw - p)), 8 * step)
+            if p < nwave:
+                _row(rooms[:2], (given[0] + 8 * p, given[1]), here, (hw, half), 8 * step)
+                for a in range(columns):
+                    taken[p, a] = number(rooms[0] + 8 * a)
+
+
+@njit(nogil=True)
+def _layout(hw, half, wide):
+    """Of rows of Z: how many are asked for again, elements from one to the next, place of the first one's diagonal,
+    and elements of those."""
+    back = max(2 * hw, wide)
+    step = (back + 2 * hw + half + 2 * LANES + 7) // 8 * 8
+    return back, step, (back + 15) // 8 * 8, (back + 1) * (step + 1)
+
+
+@njit(nogil=True)
+def _margin(hw, half, wide):
+    """Zeros on both sides of all that bins have a number of."""
+    return (max(hw + half, wide) + LANES + 7) // 8 * 8
+
+
+@njit(nogil=True)
+def _places(nwave, hw, half, wide):
+    """Where in `work` are L, G by diagonals, x, y, Z, a row of U and one of V; and the end of it."""
+    length, (back, step, begin, _) = nwave + 2 * _margin(hw, half, wide), _layout(hw, half, wide)
+    sizes = (nwave * factor_row(wide), (2 * hw + 1) * length, length, length,
+             begin + (ROWS + back + 1) * (step + 1), half + 1 + LANES, 2 * hw + half + 1 + 2 * LANES)
+    places = np.zeros(8, dtype=np.int64)
+    for n in range(7):
+        places[n + 1] = places[n] + (sizes[n] + 7) // 8 * 8
+    return places
+
+
+def work_size(nwave: int, hw: int, half: int, wide: int) -> int:
+    """Elements of the work array of `eliminate`; wide: elements of a row of the band that is eliminated."""
+    return int(_places(nwave, hw, half, wide)[-1])
+
+
+@njit(nogil=True, cache=True, error_model="numpy", loops=False)
+def eliminate(taken, moved, own, beyond, between, x, work):
+    """taken = U = G M^-1 G^T, moved = U x.
 
     taken: (nwave, half + 1), filled with rows of the upper triangle; moved: (nwave,), filled: all of U, without a cut
-    coupling: (nwave, 2 hw + 1), coupling[p, hw + k] = G[p, p + k], 0 where p + k is no bin
+    own, beyond: M = own - beyond: (nwave, 2 hw + 1), its rows, and (nwave, some), rows of the upper triangle
+    between: (block, later): (nwave, 2 hw + 1), [p, hw + k] = A[p, p + k], 0 where p + k is no bin, and whether G is its
+        transpose, as it is where the fibre that is eliminated comes first
+    work: (work_size,), starts on a cache line
     """
-    nwave, hw, half = len(band), coupling.shape[1] // 2, taken.shape[1] - 1
-    wide = 2 * hw + half
-    low = np.empty(band.shape)
-    factor(low, band)
-    _move(moved, low, coupling, x)
-    padded = np.zeros((nwave + half, (2 * hw + 8) // 8 * 8))
-    for p in range(nwave):
-        for a in range(2 * hw + 1):
-            padded[p, a] = coupling[p, a]
-    inverse = np.zeros((hw + nwave + max(hw, band.shape[1]), 2 * wide + 18))
-    _sweep(taken, low, padded, inverse, np.zeros((wide + 8) // 8 * 8 + 8), hw)
+    (block, later), (nwave, columns), wide = between, taken.shape, beyond.shape[1]
+    hw, half = block.shape[1] // 2, columns - 1
+    places, margin, row = _places(nwave, hw, half, wide), _margin(hw, half, wide), factor_row(wide)
+    length = nwave + 2 * margin
+    low = work[:places[1]].reshape((nwave, row))
+    for j in range(nwave):
+        for a in range(wide):
+            low[j, a] = (own[j, hw + a] if a <= hw else 0.0) - beyond[j, a]
+        low[j, wide:] = 0.0
+    factor(low, wide)
+    work[places[1]:places[4]] = 0.0
+    diagonals = address(work, places[1] + margin)
+    turn(diagonals, 8 * length, address(block, 0), 8 * (2 * hw + 1), nwave, 2 * hw + 1)
+    # G[p, p + k] = A[p + k, p] there
+    given = (diagonals + 8 * (2 * hw * length - hw), 8 * (1 - length)) if later else (diagonals, 8 * length)
+    _move(moved, low, wide, given, (address(work, places[2] + margin), address(work, places[3] + margin)), x, hw)
+    _sweep(taken, low, wide, given, work[places[4]:places[5]], (address(work, places[5]), address(work, places[6]), hw))
 
 
 @njit(nogil=True, error_model="numpy")
-def _sweep(taken, low, coupling, inverse, product, hw):
-    """Rows of the inverse and of U, from the last bin to the first; row p of the inverse is its row hw + p."""
-    nwave, half = len(low), taken.shape[1] - 1
-    wide, width = 2 * hw + half, coupling.shape[1]
-    known = inverse[hw:]
-    for j in range(nwave - 1, max(nwave - 1 - hw, -1), -1):
-        _invert(known, low, j, wide)
-    for p in range(nwave - 1, -1, -1):
-        if p >= hw:
-            _invert(known, low, p - hw, wide)
-        _product(product, coupling, inverse, (p, hw + p, hw), wide)
-        for a in range(half + 1):
-            left, right = address(product, a), address(coupling, (p + a) * width)
-            total, beside = vset(0.0), vset(0.0)
-            for k in range(0, 8 * width, 64):
-                total = vfma(vread(left + k), vread(right + k), total)
-                beside = vfma(vread(left + k + 32), vread(right + k + 32), beside)
-            taken[p, a] = vsum(vadd(total, beside))
+def _move(moved, low, wide, given, rooms, x, hw):
+    """moved = G M^-1 G^T x; rooms: addresses of x and of the solution, between zeros."""
+    (diagonal, apart), (padded, y) = given, rooms
+    nwave = len(x)
+    for p in range(nwave):
+        write(padded + 8 * p, x[p])
+    for q in range(0, 8 * nwave, BYTES):
+        total = vset16(0.0)
+        for k in range(2 * hw + 1):
+            at = q - 8 * (k - hw)
+            total = vfma(vread16(diagonal + k * apart + at), vread16(padded + at), total)
+        vwrite(y + q, total)
+    for q in range(nwave, nwave + LANES):
+        write(y + 8 * q, 0.0)
+    _solve(y, low, wide)
+    for q in range(0, 8 * nwave, BYTES):
+        total = vset16(0.0)
+        for k in range(2 * hw + 1):
+            total = vfma(vread16(diagonal + k * apart + q), vread16(y + q + 8 * (k - hw)), total)
+        vwrite(padded + q, total)
+    for p in range(nwave):
+        moved[p] = number(padded + 8 * p)

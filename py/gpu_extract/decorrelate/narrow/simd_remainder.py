@@ -15,7 +15,7 @@ the window. L D L^T keeps that profile.
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
-from gpu_extract.decorrelate.narrow.simd_eliminate import factor
+from gpu_extract.decorrelate.narrow.simd_eliminate import factor, factor_row
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (
     address,
@@ -176,27 +176,27 @@ def _factors(neighbours, begin, count, width):
 
     neighbours: see `remainder`; width: icov's, of all diagonals
     """
-    columns, places = 1, np.empty((len(neighbours), 4), dtype=np.int64)
+    columns, places = 0, np.empty((len(neighbours), 4), dtype=np.int64)
     for n in range(len(neighbours)):
-        columns = max(columns, neighbours[n, 7] + 1 if neighbours[n, 4] == 0 else 1)
-    made, band = np.empty((len(neighbours), count if columns > 1 else 0, columns)), np.empty((count, columns))
+        columns = max(columns, factor_row(neighbours[n, 7] + 1) if neighbours[n, 4] == 0 else 0)
+    made = np.empty((len(neighbours), count if columns > 0 else 0, columns))
     for n in range(len(neighbours)):
         row = neighbours[n]
         places[n, 0], places[n, 1], places[n, 2], places[n, 3] = row[4] + begin * row[5], row[5], row[6], row[7]
         if row[4] != 0:
             continue
-        diagonal, known, taken, pitch = row[8], row[9], row[10], row[11]
+        diagonal, known, taken, pitch, band = row[8], row[9], row[10], row[11], made[n]
         band[:] = 0.0
         for j in range(count):
             for a in range(min(known, row[7] + 1, count - j)):
                 band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
             for a in range(min(row[7] + 1, count - j)):
                 band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
-        factor(made[n], band)
+        factor(band, row[7] + 1)
         for j in range(count):
-            made[n, j, 0] = 1.0 / made[n, j, 0]
+            band[j, 0] = 1.0 / band[j, 0]
         # element k of row j - k is L[j, j - k]
-        places[n, 0], places[n, 1], places[n, 2] = address(made[n], 0), 8 * columns, 8 * (columns - 1)
+        places[n, 0], places[n, 1], places[n, 2] = address(band, 0), 8 * columns, 8 * (columns - 1)
     return places, made
 
 
