@@ -5,16 +5,18 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 
-from decorrelate.cases import EPS, band_of, make_bundle, narrow_sum, random_definite
+from decorrelate.cases import EPS, band_of, make_bundle, narrow_sum, random_definite, to_bands
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import windows
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import measure
+from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
+from gpu_extract.kernels.arena import Arena
 
 
 @pytest.mark.parametrize(("half", "ndiag", "nwave", "pieces"), [
@@ -111,6 +113,31 @@ def test_what_is_not_definite_has_no_window():
 def test_clean_bundles_have_none():
     for bundle in make_bundle(4, 90), make_bundle(4, 90, wing=0.3), make_bundle(1, 50, mask="gap"):
         assert not Neighbours(bundle.normal, bundle.x, Limits()).windows
+
+
+@pytest.mark.parametrize(("rows", "side"), [(slice(3, 5), "first"), (slice(85, 87), "last"), (slice(40, 42), None)])
+def test_weak_bins_at_the_ends_have_windows_for_less(rows, side):
+    """A third of the correlation that makes a window elsewhere; bins without weight before them do not count."""
+    bundle, nwave = make_bundle(4, 90, wing=0.3), 90
+    weak = np.zeros(nwave, dtype=bool)
+    weak[rows] = True
+    dense = bundle.dense.reshape(4, nwave, 4, nwave).copy()
+    for i in range(3):
+        dense[i, :, i + 1] *= np.where(np.logical_or.outer(weak, weak), 3.0, 1.0)
+        dense[i + 1, :, i] = dense[i, :, i + 1].T
+    dense *= np.outer(np.where(weak, 0.1, 1.0), np.where(weak, 0.1, 1.0))[None, :, None, :]
+    dark = slice(0, 3) if side == "first" else slice(-3, None)
+    dense[:, dark] = dense[..., dark] = 0.0
+    icov = to_bands(dense, bundle.normal.icov.shape[1], bundle.normal.halfband)
+    couplings = Couplings(replace(bundle.normal, icov=icov), bundle.x, 1e-8, 40, Arena())
+    correlations = couplings.correlations(1)
+    strong, usual = correlations[:, weak].max(), np.median(correlations)
+    assert strong > 2.5 * usual
+    assert not windows.find(couplings, 4.1 * strong)
+    found = windows.find(couplings, 3.5 * strong)
+    assert set(found) == (set() if side is None else {0, 1, 2, 3})
+    for (window,) in found.values():
+        assert window.first <= weak.argmax() < window.last
 
 
 @pytest.mark.parametrize("mask", ["gap", "block"])

@@ -36,6 +36,7 @@ from gpu_extract.kernels.arena import Arena, borrowed
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
 
 
+OF_CUT = 0.1        # of Limits.share, where the tail holds bin by bin only: such bounds are nearer to it
 NARROW = 16         # largest half-band of icov for which the narrow band is tried: kernels are unrolled for each
 
 
@@ -126,7 +127,8 @@ class _Bundle:
             schur = neighbours.complement(self._fibres[0] + n)
             if schur.holds and self._tells(n, schur):         # as one of the rungs does
                 groups.setdefault(id(schur.room), []).append((n, schur))
-        much = [(n, self._fibres[0] + n, schur) for group in groups.values() for n, schur in group if not schur.little]
+        much = [(n, self._fibres[0] + n, schur) for group in groups.values() for n, schur in group
+                if not schur.little or schur.excess > 1.0]
         beyond = remainders(neighbours, much) if much else None
         nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
         made = self._arena.take(len(self.sides), nwave, simd_banded.out_width(self.ndiag))
@@ -138,7 +140,8 @@ class _Bundle:
         simd_correct.correct(result[0], made, work, np.array(good), first)
         if beyond is not None:
             shares = add_remainders((result[0], plain), made, self.sides, beyond.only(good), first, self._arena)
-            broken = [n for n, share in shares.items() if share > self.options.limits.share]
+            most = {n: self.options.limits.share * (OF_CUT if schur.excess > 1.0 else 1.0) for n, _, schur in much}
+            broken = [n for n, share in shares.items() if share > most[n]]
             self.facts[broken] = NOT_MEASURED       # a few elements beyond the band that do not fall off
             good = [n for n in good if n not in broken]
         return good

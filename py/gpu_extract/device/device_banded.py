@@ -13,6 +13,7 @@ import numpy as np
 from gpu_extract.data import Status
 from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
 from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.by_bins import SLOWEST
 from gpu_extract.decorrelate.narrow.schur import DECAY, LEFT, OF_POLES, WORST
 from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
@@ -38,7 +39,6 @@ from gpu_extract.device.memory import Arrays, Slot, tables_on
 from gpu_extract.seams import Recorder
 
 MOST_SHARE = 1e-6   # of S, that the couplings to farther fibres are first compared with
-SLOWEST = 3.0       # what is cut off falls by that in four diagonals, at least (measured: 3 to 8)
 
 
 class BandedCore:

@@ -93,6 +93,21 @@ class Couplings:
                 largest[i], largest[i + d] = max(largest[i], size), max(largest[i + d], size)
         return largest
 
+    @cached_property
+    def beyond_next(self) -> Array:
+        """(nfibre, nwave): diagonal matrices D_i; the couplings W_ij of each fibre to those farther than the next are
+        within them bin by bin: |x' W_ij y| <= (x' D_i x + y' D_j y) / 2."""
+        sums = np.zeros((self.nfibre, self.nwave))
+        roots = self.roots[:, self.margin:-self.margin]
+        reach = min(self.hw, self.nwave - 1)
+        for d in range(2, min(self.icov.shape[1], self.nfibre)):
+            for k in range(-reach, reach + 1):
+                own, other = slice(max(0, -k), self.nwave - max(0, k)), slice(max(0, k), self.nwave + min(0, k))
+                size = np.abs(self.icov[:-d, d, own, self.hw + k]) * roots[:-d, own] * roots[d:, other]
+                sums[:-d, own] += size
+                sums[d:, other] += size
+        return sums * self.icov[:, 0, :, self.hw]
+
     def tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins from one another: see decorrelate.weak.
 

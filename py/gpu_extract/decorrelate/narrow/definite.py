@@ -52,8 +52,10 @@ SETS = np.array([each.lanes for each in (FIRST, THEN, *BETWEEN)])
 KINDS = np.array([FIRST.kinds, THEN.kinds])
 FINER = {low: Questions((), (), np.geomspace(low, high, 10)[1:-1].tolist())
          for low, high in pairwise(sorted((*FIRST.gammas, *THEN.gammas)))}      # where the next answer was no
-STRONGER = Questions((), np.geomspace(THEN.thetas[0], THEN.thetas[1], 10)[1:-1].tolist())
+STRONGER = {THEN.thetas[1]: Questions((), np.geomspace(THEN.thetas[0], THEN.thetas[1], 10)[1:-1].tolist()),
+            1.0: Questions((), (0.045, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7))}      # by the coupling known so far
 ABOVE = Questions((), (0.5,))      # S > U
+SHARES = Questions((), (1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 1e-10))      # of S, see by_bins
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 

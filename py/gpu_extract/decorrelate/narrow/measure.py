@@ -9,7 +9,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share, share_of
-from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONGER, THEN, Facts, ask, facts_of, room
+from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONGER, Facts, ask, facts_of, room
 from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
@@ -105,13 +105,16 @@ class Gauge:
                 bounds[n], blocks[n] = whole.bound, whole.blocks
                 more[n] = *whole.squares, whole.inner, whole.crossing, whole.seam
                 run(slice(n, n + 1), False, True)
-                if windows and room.half == self._narrowest and facts_of(*answers[n].tolist()).theta == THEN.thetas[-1]:
-                    strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONGER, self.work)
+                coupling = facts_of(*answers[n].tolist()).theta
+                if windows and room.half == self._narrowest and coupling in STRONGER:
+                    strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONGER[coupling], self.work)
         if room.half == self._narrowest:
             for n, each in enumerate(wanted):
-                if not each.windows and facts_of(*answers[n].tolist()).theta == THEN.thetas[-1]:
+                coupling = facts_of(*answers[n].tolist()).theta
+                if not each.windows and coupling in STRONGER:
                     passing = np.sum([share.taken for share in shares[n]], axis=0)
-                    strong[n] = ask(room.band(int(places[n, 1])), passing, float(bounds[n]), STRONGER, self.work)
+                    strong[n] = ask(room.band(int(places[n, 1])), passing, float(bounds[n]), STRONGER[coupling],
+                                    self.work)
         facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
                  for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
         for n, found in strong.items():

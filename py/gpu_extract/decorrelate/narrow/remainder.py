@@ -55,7 +55,9 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
         windows += inside
         rows.append((n, *schur.room.at(schur.place), half + 1, REACH * half, first,
                      first + asked[0] // simd_remainder.POLES, ends[0], len(near), ends[1], len(windows)))
-        scales.append(((2.0 * most_shift(schur.facts.cond))**2, schur.bound, schur.bound**1.5))
+        # where the tail holds bin by bin only, what is added tells in all bins how much it is
+        least = 0.0 if schur.excess > 1.0 else 2.0 * most_shift(schur.facts.cond)
+        scales.append((least**2, schur.bound, schur.bound**1.5))
         size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))
     shifts, weights = (np.concatenate(each) for each in zip(*poles, strict=True))
     return Remainders(np.array(rows), np.array(scales), (shifts, weights),

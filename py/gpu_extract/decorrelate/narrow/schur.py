@@ -19,8 +19,9 @@ import numpy as np
 
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.by_bins import compared, cut_off
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
-from gpu_extract.decorrelate.narrow.definite import ABOVE, EPS, FAR, Facts, ask
+from gpu_extract.decorrelate.narrow.definite import ABOVE, EPS, FAR, SHARES, Facts, ask
 from gpu_extract.decorrelate.narrow.measure import Gauge, Schur, Wanted
 from gpu_extract.decorrelate.windows import find
 from gpu_extract.kernels.arena import Arena
@@ -66,6 +67,8 @@ class Neighbours:
         self._best: dict[int, Schur] = {}
         self._chained_too: set[int] = set()     # fibres with windows, and chains outside of them
         self._given_up: set[int] = set()
+        self._by_bins: set[int] = set()
+        self._far_shares: dict[int, float] = {}
 
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
@@ -111,7 +114,11 @@ class Neighbours:
         if fibre not in self._best:
             self.prepare((fibre, fibre + 1))
         best = self._best[fibre]
-        error = self._higher_orders(fibre, self._known(fibre, fibre) if best.windows else best.facts)
+        facts = self._known(fibre, fibre) if best.windows else best.facts
+        error = self._higher_orders(fibre, facts)
+        if not self._holds(fibre, error) and self._holds(fibre, 0.0):
+            self._by_bins.add(fibre)
+            error = self._higher_orders(fibre, facts)
         return best._replace(error=error + best.tail, holds=self._holds(fibre, error) and self._eliminated_tell(fibre))
 
     def remainder(self, fibre: int, schur: Schur) -> Remainder:
@@ -126,19 +133,28 @@ class Neighbours:
     def _holds(self, fibre: int, error: float) -> bool:
         """Whether the best of a fibre's bands is within the limits; error: of other neglected terms."""
         measured, facts = self._best[fibre], self._best[fibre].facts
-        return (facts.rung is not None and measured.excess <= 1.0
-                and error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling))
-                and (facts.cond <= self.limits.cond or self._kept_hold(fibre)))
+        if facts.rung is None or not error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)):
+            return False
+        return (measured.excess <= 1.0 and facts.cond <= self.limits.cond) or self._kept_hold(fibre)
 
     def _kept_hold(self, fibre: int) -> bool:
-        """Whether bins of a larger condition number than the limit do no harm to those that are kept: S of these
-        exceeds, bin by bin, what the limit leaves of its bound, and what poles make of the largest x is small."""
+        """Whether S exceeds, bin by bin, what its band cuts off, where largest values leave that open.
+
+        Where bins have a larger condition number than the limit, S also has to exceed, in bins that are kept, what the
+        limit leaves of its bound, and what poles make of the largest x has to be small.
+        """
         measured, largest = self._best[fibre], float(np.abs(self.couplings.spread[fibre]).max())
-        if not OF_POLES * math.sqrt(measured.bound) * largest <= LEFT:      # nor NaN
-            return False
-        least = np.zeros_like(measured.band)
-        least[self._kept, 0] = measured.bound / self.limits.cond
-        return ask(measured.band, least, measured.bound, ABOVE, self._gauge.work).theta < 1.0
+        least, cut = np.zeros(len(measured.band)), measured.excess > 1.0
+        if cut:
+            if measured.windows or measured.room.half < self.widths[-1]:
+                return False
+            roots = self.couplings.roots[fibre, self.couplings.margin:-self.couplings.margin]
+            least += cut_off(measured.band, roots) / self.limits.tail
+        if measured.facts.cond > self.limits.cond:
+            if not OF_POLES * math.sqrt(measured.bound) * largest <= LEFT:      # nor NaN
+                return False
+            least[self._kept] += measured.bound / self.limits.cond
+        return compared(measured, least, ABOVE, self._gauge.work).theta < 1.0
 
     def _window_holds(self, fibre: int) -> bool:
         """Whether a fibre is within the limits outside its windows, to second order in the coupling or with chains."""
@@ -291,9 +307,24 @@ class Neighbours:
         if 6.0 * theta * size + size**2 <= self.limits.coupling:
             return 6.0 * theta * size + size**2
         sizes = {(i, j): min(self._far(i, j, fibre), 1.0) for i in near for j in self.couplings.around(i, 2)}
+        if fibre in self._by_bins:
+            sizes = {(i, j): min(size, math.sqrt(self._share_of_far(i) * self._share_of_far(j)))
+                     for (i, j), size in sizes.items()}
         second = sum(size**2 for (i, j), size in sizes.items()
                      if i == place and self.couplings.size(i, j) <= self.limits.distant)
+        if fibre in self._by_bins:
+            return second + 2.0 * theta * sum(size for (i, j), size in sizes.items() if i == place
+                                              or (j > place if i < place else j < place - 1))
         return second + 6.0 * theta * max(sizes.values(), default=0.0)
+
+    def _share_of_far(self, fibre: int) -> float:
+        """The share of a fibre's S that its couplings to fibres farther than the next are within, bin by bin."""
+        if fibre not in self._far_shares:
+            if fibre not in self._best:
+                self.prepare((fibre, fibre + 1))
+            self._far_shares[fibre] = compared(self._best[fibre], self.couplings.beyond_next[fibre], SHARES,
+                                               self._gauge.work).theta
+        return self._far_shares[fibre]
 
     def _far(self, i: int, j: int, fibre: int) -> float:
         """A bound on the coupling (not squared) of two fibres, not next to each other, in the norm of S of `fibre`."""

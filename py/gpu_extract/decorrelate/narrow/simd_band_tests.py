@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import types
 
-from gpu_extract.decorrelate.narrow.simd_banded import finish_row, subtract_before
+from gpu_extract.decorrelate.narrow.simd_banded import finish_row, rows_at_once, subtract_before
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
 from gpu_extract.vectors.simd import address, vread8, vwrite
@@ -59,11 +59,11 @@ def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):
 
 
 @njit(nogil=True, error_model="numpy", inline="always")     # by numba: compiled once, in the kernel that asks
-def positive(questions, bound, work, band, taken, half):
+def positive(questions, bound, work, band, taken, half, together):
     """A number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
 
     questions: (3 LANES,) b, c in units of `bound`, and 1 - g; work: (work_size(half),), it starts on a cache line
-    half: a literal
+    half, together: literals, the latter `rows_at_once`
     """
     values, ring, stride = work[:4 * LANES], work[4 * LANES:], (half + 1) * LANES
     for n in range(LANES):
@@ -73,9 +73,9 @@ def positive(questions, bound, work, band, taken, half):
     ring[:half * stride] = 0.0
     for first in range(0, len(band), BLOCK):
         last = min(first + BLOCK, len(band))
-        for j in range(first, last - 1, 2):
-            _pivot(ring, (half + j - first) * stride, band, j * (half + 1), taken, values, half, 2)
-        if (last - first) % 2 == 1:
+        for j in range(first, last - together + 1, together):
+            _pivot(ring, (half + j - first) * stride, band, j * (half + 1), taken, values, half, together)
+        if (last - first) % together == 1:
             _pivot(ring, (half + last - 1 - first) * stride, band, (last - 1) * (half + 1), taken, values, half, 1)
         start, end = address(ring, 0), address(ring, (last - first) * stride)
         for n in range(0, 8 * half * stride, 8 * LANES):
@@ -89,9 +89,11 @@ def positive(questions, bound, work, band, taken, half):
 @cache
 def definite(half: int) -> Any:
     """`positive` as the kernel kernel(questions, bound, work, band, taken) for a half-band."""
+    together = rows_at_once(half)
+
     @njit(nogil=True, cache=True, error_model="numpy")
     def kernel(questions, bound, work, band, taken):
-        return positive(questions, bound, work, band, taken, half)
+        return positive(questions, bound, work, band, taken, half, together)
     return kernel
 
 

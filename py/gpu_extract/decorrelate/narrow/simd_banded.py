@@ -61,6 +61,14 @@ def finish_row(e: Emit, n: int, c: list[list[Any]]) -> list[Any]:
     return low
 
 
+def rows_at_once(half: int) -> int:
+    """Rows of an elimination that are made together, with the bits of one after the other.
+
+    What two rows take from earlier ones is read once; two wider ones would not stay in registers.
+    """
+    return 2 if half < 24 else 1
+
+
 def _elimination(h: int, stride: int, rows: int) -> Any:
     """The code of `_eliminate`: (first row, row of the band, right sides, shifts)."""
     sides = stride - SIDES * LANES
@@ -195,7 +203,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
         in the windows' edges
     out, work, shifts and weights start on a cache line.
     """
-    wide, before = max(half, ndiag), padded(half)
+    wide, before, together = max(half, ndiag), padded(half), rows_at_once(half)
     width = out_width(ndiag)
 
     @njit(nogil=True, cache=True, error_model="numpy", loops=False)
@@ -214,10 +222,10 @@ def pole_sum(half: int, ndiag: int) -> Any:
                 known, step = (made, width) if p > first_pole else (nothing, 0)     # zeros first cost a pass of memory
                 for n in range(count + 1):
                     first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
-                    for j in range(first, last - 1, 2):
+                    for j in range(first, last - together + 1, together):
                         at = (half + j) * stride
-                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 2)
-                    if (last - first) % 2 == 1:
+                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, together)
+                    if (last - first) % together == 1:
                         j = last - 1
                         at = (half + j) * stride
                         _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 1)

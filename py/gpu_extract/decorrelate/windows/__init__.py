@@ -24,6 +24,9 @@ from gpu_extract.lapack import lapack
 from gpu_extract.vectors import transpose
 
 STANDS_OUT = 4.0    # times the median along the fibre: only a stronger coupling makes a window
+ENDS = 2            # half-bands of icov from the first and the last bin with weight: there, where the CCD may end,
+WEAK = 0.05         # bins with less than this share of the fibre's median information
+OF_WEAK = 0.25      # have windows from this share of the limits on: the same correlation tells more, see AMPLIFIED
 MARGIN = 4          # half-bands of icov from such a bin to the end of its window
 PAD = 3             # additional half-bands solved with it,
 SHORTEST_PAD = 30  # or, if that is more, one and this many bins: the widest of the narrow bands
@@ -108,10 +111,11 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
     hw, diagonal = width // 2, couplings.icov[:, 0, :, width // 2]
     if nd < 2 or nfibre < 2 or not np.isfinite(coupled):
         return {}
-    correlations = couplings.correlations(1)
+    correlations, weak = couplings.correlations(1), _weak_ends(diagonal, hw)
     strong = np.zeros((nfibre + 2, nwave), dtype=bool)
-    for i in np.nonzero(correlations.max(axis=1) > coupled)[0]:
-        stands_out = correlations[i] > _limit(correlations[i], coupled)
+    for i in np.nonzero(correlations.max(axis=1) > OF_WEAK * coupled)[0]:
+        limit = _limit(correlations[i], coupled)
+        stands_out = correlations[i] > np.where(weak[i] | weak[i + 1], OF_WEAK * limit, limit)
         strong[i:i + 4] |= stands_out    # of both fibres, and of the next: the two contribute to these as well
     strong = strong[1:-1]
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -122,6 +126,16 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
         wanted[fibre] = [piece for piece in pieces if piece[0] < piece[1]]
     wanted = {i: pieces for i, pieces in wanted.items() if all(b - a <= LONGEST for a, b in pieces)}
     return _solved(couplings, wanted)
+
+
+def _weak_ends(diagonal: Array, hw: int) -> np.ndarray:
+    """(nfibre, nwave) bool: weak bins beside the first and the last one with weight, where the CCD may end."""
+    alive = diagonal > 0.0
+    beside = np.arange(diagonal.shape[1])
+    first, last = alive.argmax(axis=1)[:, None], diagonal.shape[1] - 1 - alive[:, ::-1].argmax(axis=1)[:, None]
+    ends = (beside < first + ENDS * hw) | (beside > last - ENDS * hw)
+    weak: np.ndarray = ends & (diagonal < WEAK * np.median(diagonal, axis=1, keepdims=True))
+    return weak
 
 
 def _limit(correlations: Array, coupled: float) -> float:
