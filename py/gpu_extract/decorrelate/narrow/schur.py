@@ -83,9 +83,12 @@ class Neighbours:
         near = {j for i in windowed for j in self._near(i)}
         self._measure_first(near & self.windows.keys(), windowed=True)
         self._measure_first(near - self.windows.keys())
+        self._chained_too.update([i for i in windowed if self._coupled_outside(i)])
         self._choose({i: self._at_first(i, windowed=True) for i in windowed})
-        self._chained_too.update([i for i in windowed if not self._window_holds(i) and self._chains_help(i)])
-        self._choose({i: self._best[i] for i in windowed if i in self._chained_too})
+        plain = [i for i in windowed if i not in self._chained_too]
+        helped = [i for i in plain if not self._window_holds(i) and self._chains_help(i)]
+        self._chained_too.update(helped)
+        self._choose({i: self._best[i] for i in helped})
         self._given_up.update([i for i in windowed if not self._window_holds(i)])
         rest = [i for i in wanted if not self._has_windows(i)]
         self._measure_first({j for i in rest for j in self._near(i)})
@@ -160,9 +163,18 @@ class Neighbours:
         """Whether a fibre is within the limits outside its windows, to second order in the coupling or with chains."""
         if fibre in self._chained_too:
             return self._holds(fibre, self._best[fibre].seam)
-        near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
-        theta = self._known(fibre, fibre).theta * max(near) / 1.01
+        theta = self._outside(fibre)
         return theta <= self.limits.outside and self._holds(fibre, max(self._best[fibre].seam, theta))
+
+    def _outside(self, fibre: int) -> float:
+        """What the second order neglects of a fibre with windows outside of these, in the norm of S."""
+        near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
+        return self._known(fibre, fibre).theta * max(near) / 1.01
+
+    def _coupled_outside(self, fibre: int) -> bool:
+        """Whether that is too much in any band, and chains may do."""
+        return self._outside(fibre) > self.limits.outside and max(self._known(i, fibre).theta
+                                                                  for i in self._near(fibre)) < 1.0
 
     def _chains_help(self, fibre: int) -> bool:
         """Whether a fibre with windows would hold but for the coupling, which the seam has, too."""
@@ -216,7 +228,9 @@ class Neighbours:
         measured anew, begin with; without chains it is the narrowest, or holds."""
         if not self._chains_of(fibre):
             return _steps(found.excess, self.widths)
-        return max(1, self.widths.index(found.room.half))
+        known = self.widths.index(found.room.half)
+        foretold = _steps(found.excess, self.widths) if self._has_windows(fibre) and known == 0 else 0
+        return max(1, known, min(foretold, len(self.widths) - 1))
 
     def _chains_of(self, fibre: int) -> list[int]:
         """The fibres that are eliminated for one together with those beyond them: see `_chained`."""
