@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_extract import cpu_frame
 from in_browser import browser  # noqa: F401     a fixture
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ def few_kernels() -> Iterator[None]:
     Tests take many PSFs, and of most a frame or two, which need few of the widths that are compiled ahead for each.
     Programs that are started compile ahead, as do tests of first_use.
     """
+    from gpu_extract import cpu_frame  # numpy, which looks for its threads once, comes with it
+
     get_ready = cpu_frame.get_ready
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_frame, "get_ready", lambda kernels, *rest: get_ready(list, *rest))

@@ -21,7 +21,7 @@ from numba import njit
 
 from edge_files import small_frame
 from gpu_extract import __version__
-from gpu_extract.cli.common import explain, run_main
+from gpu_extract.cli.common import explain, log, on_terminal, run_main, show_progress, start_logging
 from gpu_extract.cli.compare import build_parser
 from gpu_extract.cli.report import Progress
 from gpu_extract.errors import ExitCode, InputError, check_local
@@ -318,3 +318,17 @@ def test_programs_start_where_the_home_folder_may_not_be_searched():
                                text=True, check=False)
         Path(shut).chmod(0o700)
     assert found.returncode == 0, found.stderr
+
+
+def test_lines_for_a_closed_standard_error_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has None in its place then (`2>&-`); a run made its frame and ended with exit code 4."""
+    handlers, level = log.handlers[:], log.level
+    monkeypatch.setattr(sys, "stderr", None)
+    try:
+        start_logging("info", "auto")
+        assert not on_terminal()
+        show_progress("1 of 2", last=False)
+        log.info("done")
+    finally:
+        log.handlers[:] = handlers
+        log.setLevel(level)

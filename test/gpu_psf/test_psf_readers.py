@@ -59,6 +59,7 @@ def test_a_survey_reader_makes_the_same_spots(path: Path) -> None:
 
 def test_desispec_finds_the_same_traces(path: Path) -> None:
     read = pytest.importorskip("desispec.io.xytraceset", reason="desispec is not installed").read_xytraceset
+    pytest.importorskip("specter.util.traceset", reason="specter, which desispec has traces from, is not installed")
     theirs, ours, wave = read(str(path)), read_psf(path), np.linspace(6008.0, 6102.0, 15)
     y, x = centres(ours, (0, ours.nfibre), wave)
     for fibre in range(ours.nfibre):

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def run():
     return 0
 raise SystemExit(run_kept("prog", run))
 """
+
+
+@pytest.fixture(autouse=True)
+def hang_ups_count() -> Iterator[None]:
+    """Also where the tests were started by nohup: what that ignores is ignored by all processes that they start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

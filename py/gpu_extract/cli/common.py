@@ -241,10 +241,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def on_terminal(stream: TextIO | None = None) -> bool:
+    """Whether a stream, of itself standard error, is a terminal; one that was closed before the start is None."""
+    stream = stream or sys.stderr
+    return stream is not None and stream.isatty()
+
+
 def show_progress(text: str, *, last: bool, stream: TextIO | None = None) -> None:
     """How far the work is: one line that moves on a terminal, lines of the log elsewhere. last: it moves no further"""
     stream = stream or sys.stderr
-    if not stream.isatty():
+    if not on_terminal(stream):
         log.info(text)
     elif log.isEnabledFor(logging.INFO):
         with suppress(OSError):                  # the terminal has gone: nobody looks
@@ -303,7 +309,7 @@ def start_logging(level: str, when: str | None = None) -> None:
     if when not in WHEN:
         raise InputError(one_of("GPU_EXTRACT_LOG_TIMES", when, WHEN))
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Format(times=when == "on" or (when == "auto" and not sys.stderr.isatty())))
+    handler.setFormatter(_Format(times=when == "on" or (when == "auto" and not on_terminal())))
     log.handlers[:] = [handler]
     log.propagate = False
     log.setLevel(LEVELS[level])

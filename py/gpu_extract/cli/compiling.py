@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import LEVELS, log, printable, show_progress, start_logging
+from gpu_extract.cli.common import LEVELS, log, on_terminal, printable, show_progress, start_logging
 from gpu_extract.errors import ExitCode, InputError, OutputError
 from gpu_extract.perf.clock import now
 
@@ -30,7 +30,7 @@ class CompileProgress:
             log.info(f"first use: {count} kernels are compiled and kept, about {_seconds(left)}")
             return
         text = f"kernel {done} of {count}" + (f", about {_seconds(left)} left" if done < count else "")
-        if sys.stderr.isatty() or done == count or now() - self._said > _EVERY:
+        if on_terminal() or done == count or now() - self._said > _EVERY:
             self._said = now()
             show_progress(text, last=done == count)
 

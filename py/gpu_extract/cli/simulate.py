@@ -1,11 +1,10 @@
 """gpu_simulate: make a frame with known truth."""
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import check_threads, log, run_main, show_progress
+from gpu_extract.cli.common import check_threads, log, on_terminal, run_main, show_progress
 from gpu_extract.cli.performance import facts
 from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
@@ -80,7 +79,7 @@ def simulate_frame(args: argparse.Namespace) -> int:
 
 def _progress(stage: str, done: int, total: int) -> None:
     """All steps on a terminal, a few elsewhere."""
-    if sys.stderr.isatty() or done == total or done % max(total // 4, 1) == 0:
+    if on_terminal() or done == total or done % max(total // 4, 1) == 0:
         show_progress(f"{stage}: {done} of {total}", last=done == total)
 
 
