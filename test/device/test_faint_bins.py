@@ -13,6 +13,7 @@ from test_gpu_frame import CONFIG, assert_same, with_device
 from extraction import in_sigma, relative
 from gpu_extract.data import Frame, Image, PsfModel, SpecMask
 from gpu_extract.device.device_banded import BandedCore
+from gpu_extract.device.steps import iterations_for
 from gpu_extract.run import extract
 from gpu_extract.spots import evaluate
 
@@ -67,10 +68,12 @@ def test_bits_do_not_depend_on_what_a_device_may_do(options: dict[str, Any]) -> 
 
 
 def test_in_two_passes() -> None:
-    """Of the wide one: beside the other the iteration does not converge."""
+    """Beside the narrow one the iteration takes more steps than are queued at first."""
     image, psf = struck()
-    image = with_holes(image, psf, WIDE)
+    image = with_holes(image, psf, WIDE, HARDLY)
     frame = two_passes.with_device(SimulatedDevice(), image=image)
+    notes = [one for one in frame.notes["bundles"].values() if one["given_up"]]
+    assert [one["iterations"] > iterations_for(one["halfband"]) and "on_cpu" not in one for one in notes] == [True]
     cpu = two_passes.by_cpu(image, psf, two_passes.CONFIG)
     two_passes.assert_as_on_cpu(frame, cpu)
     assert ((cpu.mask[FIBRE] & NODATA) > 0).sum() > 4

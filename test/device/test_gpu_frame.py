@@ -470,8 +470,23 @@ def test_bins_without_a_pixel_in_fibres_that_the_cpu_does() -> None:
     np.testing.assert_array_equal(cpu.status == Status.EMPTY, without)
 
 
+def test_bundles_that_need_more_iterations_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their pieces are queued again, captured and replayed; a bundle beside them that had enough keeps its bits."""
+    needed = [notes["iterations"] for notes in on_device(HostCore).notes["bundles"].values()]
+    assert needed[2] < needed[1], "they share a piece"
+    monkeypatch.setattr("gpu_extract.device.steps.iterations_for", lambda _: needed[2])
+    case, device, warnings = four_bundles(), SimulatedDevice(seed=4), list[str]()
+    backend = GpuFrames(lambda: device, core=HostCore, slots=2, warn=warnings.append)
+    for _ in range(3):
+        frame = extract(case.image, case.psf, CONFIG, backend=backend)
+        assert_same(frame, on_device(HostCore))
+        assert [notes["iterations"] for notes in frame.notes["bundles"].values()] == needed
+    backend.close()
+    assert device.replayed == 2 * 2 * 3 and not warnings, "three pieces, each of them twice"
+
+
 def test_bundles_that_do_not_converge_are_done_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_extract.device.steps.iterations_for", lambda _: 2)
+    monkeypatch.setattr("gpu_extract.device.steps.iterations_for", lambda _: 0)
     warnings: list[str] = []
     frame = with_device(SimulatedDevice(), core=HostCore, warn=warnings.append)
     assert_same(frame, on_cpu())

@@ -156,6 +156,24 @@ def test_between(step: int) -> None:
     assert moved[:NFIBRE].all()
 
 
+def test_who_goes_on() -> None:
+    """Bundles whose error did not become smaller for PATIENCE steps, unless it is above CLOSE times the tolerance; how
+    many solutions of a piece have not ended. The last bundle has none."""
+    count, aim, wait = 5, 1e-3, gradients.PATIENCE
+    state, gate = np.full((count, gradients.STATE), 9.0), np.array([0, 0, 0, 0, 1], np.int32)
+    errors = np.array([5.0, 1.1 * gradients.CLOSE * aim, 0.9 * gradients.CLOSE * aim, 0.9 * aim, 1.0])
+    for again, undone in enumerate(([1, 1, 0, 0, 9], [2, 2, 0, 0, 9])):
+        run_lanes(gradients.start, count, 1, (state, gate, again, 1))
+        for n in range(wait + 1):
+            run_lanes(gradients.judge, count, 1, (state, errors**2, np.ones(count), 1, aim))
+            assert (n < wait) == (state[2, gradients.MOVES] == 1.0)
+        np.testing.assert_array_equal(state[:, gradients.MOVES], [1, 1, 0, 0, 0])
+        np.testing.assert_array_equal(state[:4, gradients.DONE], [wait, wait, wait, 0])
+        np.testing.assert_array_equal(state[:, gradients.UNDONE], undone)
+    run_lanes(gradients.judge, count, 1, (state, np.zeros(count), np.ones(count), 1, aim))
+    np.testing.assert_array_equal(state[:4, gradients.UNDONE], [1, 1, 0, 0])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_look(dtype: type) -> None:
     """What is seen of two bundles' pixels: in their columns alone, without masked pixels and those behind the end."""

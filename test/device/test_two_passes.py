@@ -17,8 +17,10 @@ from gpu_extract.assemble import assemble
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, Frame, Image, PsfModel, SpecMask
 from gpu_extract.device import drafts, frames
+from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.frames import GpuFrames
+from gpu_extract.device.told import is_undone
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.packing import repack
@@ -300,8 +302,27 @@ def test_bundles_that_the_device_cannot_finish(tailed: bool, monkeypatch: pytest
     assert_as_on_cpu(frame, by_cpu(image, psf, TAILED if tailed else CONFIG), by_cpu=[10])
 
 
+@pytest.mark.parametrize("tailed", [False, True])
+def test_bundles_that_need_more_iterations_have_them(tailed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In both passes, in each of which pieces are queued again, with the same light around them."""
+    given: dict[str, Any] = {"psf": with_tail(struck()[1], 0.0003), "config": TAILED} if tailed else {}
+    enough = with_device(SimulatedDevice(), **given)
+    monkeypatch.setattr("gpu_extract.device.steps.iterations_for", lambda _: 3)
+    told: list[str] = []
+    assert_same(with_device(SimulatedDevice(), warn=told.append, slots=2, **given), enough)
+    assert not told
+
+
+@pytest.mark.parametrize("names", [("state",), ("state", "tail_state")])
+def test_each_solution_counts(names: tuple[str, ...]) -> None:
+    states = {name: np.zeros((2, gradients.STATE)) for name in names}
+    assert not is_undone(states)
+    states[names[-1]][1, gradients.UNDONE] = 1.0
+    assert is_undone(states)
+
+
 def test_bundles_that_do_not_converge_are_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_extract.device.steps.iterations_for", lambda _: 2)
+    monkeypatch.setattr("gpu_extract.device.steps.iterations_for", lambda _: 0)
     told: list[str] = []
     assert_same_bits(with_device(SimulatedDevice(), warn=told.append), on_cpu())
     assert len(told) == 4 and all("did not converge" in line for line in told), "each is said once"

@@ -81,10 +81,14 @@ class Task:
 
 
 class Turn(NamedTuple):
-    """A pass over a frame: the first of several weighs by the read noise alone, the last one makes spectra."""
+    """A pass over a frame: the first of several weighs by the read noise alone, the last one makes spectra.
+
+    patient: of pieces whose iteration was not done, which are queued again
+    """
 
     first: bool = True
     last: bool = True
+    patient: bool = False
 
 
 ONCE, DRAFT, LAST = Turn(), Turn(last=False), Turn(first=False)
@@ -259,7 +263,7 @@ class Flow:
 
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
         job, shape = self.task.job, self.pieces[n].shape
-        steps = Steps(self.device, self._stream(n), shape, self.task.sizes, self._views[n])
+        steps = Steps(self.device, self._stream(n), shape, self.task.sizes, self._views[n], patient=turn.patient)
         with recorder.device_span("pixels"):
             steps.pixels()
         with recorder.device_span("spots"):

@@ -240,18 +240,15 @@ class GpuFrames:
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
               drafts: Drafts | None, meanwhile: Callable[[], object]) -> Rows:
         """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
-        graphs = not self._watched
+        graphs, turn = not self._watched, LAST if drafts else ONCE
         with recorder.span("queue"):
-            queued = flow.queue(image, recorder, graphs=graphs, turn=LAST if drafts else ONCE)
+            queued = flow.queue(image, recorder, graphs=graphs, turn=turn)
             frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued), drafts)
         meanwhile()
         with self._crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
-                if drafts:
-                    with recorder.span("wait"):
-                        told, odd = flow.take(p), drafts.odd[p]
-                else:
-                    told, odd = take_piece(flow, p, image, job, recorder, rows=queued, graphs=graphs)
+                told, odd = take_piece(flow, p, image, job, recorder, rows=queued, graphs=graphs, turn=turn,
+                                       odd=drafts.odd[p] if drafts else None)
                 works: list[Work] = []
                 for b in range(len(piece.bundles)):
                     with recorder.span("bundle"):

@@ -77,11 +77,12 @@ class PassFlow(Flow):
                 place = self._staged[n]["noise"][b, :geometry.pixels].reshape(geometry.rows, -1)
                 np.copyto(place, self._noise.values[:, geometry.staged], casting="same_kind")
 
-    def _steps(self, n: int, stream: Any) -> PassSteps:
-        return PassSteps(self.device, stream, self.pieces[n].shape, self.task.sizes, self._views[n], self.passes)
+    def _steps(self, n: int, stream: Any, *, patient: bool = False) -> PassSteps:
+        return PassSteps(self.device, stream, self.pieces[n].shape, self.task.sizes, self._views[n], self.passes,
+                         patient=patient)
 
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
-        job, steps = self.task.job, self._steps(n, self._stream(n))
+        job, steps = self.task.job, self._steps(n, self._stream(n), patient=turn.patient)
         with recorder.device_span("pixels"):
             steps.pixels()
             steps.begin(turn)

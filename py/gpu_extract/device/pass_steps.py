@@ -68,14 +68,14 @@ class PassSteps(Steps):
         """Spots, normal equations and x, again as long as pixels stand out from what came of it: passes.ROUNDS times at
         most. `numbers` and `touch` come before."""
         a, looks = self.arrays, not (turn.first or self.passes.keep_cosmics)
-        own = a.chi.seen_as(a.others.shape, np.float32)      # whose turn comes after this
+        own, count = a.chi.seen_as(a.others.shape, np.float32), ROUNDS if looks else 1     # chi: its turn comes later
         if looks:
             self.look(turn, a.models, a.numbers_of)
-        for left in reversed(range(ROUNDS if looks else 1)):
+        for n in range(count):
             self.see(tables)
             self.normal(ridge)
-            self.solve()
-            if left:
+            self.solve(again=n > 0)
+            if n + 1 < count:
                 self._launch(passes.ask_again, self.shape.bundles, a.looks, a.gate, self.shape.nfibre)
                 self._shine(own, None, a.x)
                 self.look(turn, own)
@@ -115,7 +115,7 @@ class PassSteps(Steps):
         window = every.window if every else (0, 0)
         self._launch(tails.sum_under, prod(a.x.shape), a.rhs, light, numbers, a.corners, a.root, a.single, a.scale,
                      a.sums, a.y0, a.x0, a.cuts, shape.nfibre, nx, ny, shape.nwave, *self.sizes.cut, *window)
-        self.answer(a.change, a.rhs, a.tail_state)
+        self.answer(a.change, a.rhs, a.tail_state, again=True)
         self._lessen(a.change)
 
     def _rough_tails(self, every: Tails, x: DeviceArray, before: DeviceArray | None, sign: float, target: DeviceArray,

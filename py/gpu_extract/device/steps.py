@@ -1,5 +1,5 @@
 """The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -26,10 +26,11 @@ from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.solve import TOLERANCE
 
 NONE = Terms(0, 0, 0, False)      # a core that is not there
+LONGER = 10     # times as many iterations where they did not suffice: the CPU allows itself 100, each of them worth two
 
 
 def iterations_for(hw: int) -> int:
-    """Iterations that are queued for pieces of this half-band; who needs more is solved on the CPU.
+    """Iterations that are queued for pieces of this half-band; pieces that need more are queued again.
 
     Needed were 3 to 14 on PSFs with half-bands up to 13, masks included, and 21 with a half-band of 28.
     """
@@ -42,6 +43,7 @@ class Steps:
 
     arrays: inputs, work arrays and what comes down, by name (memory.py), the piece's part of what is kept as
     well; tables: the PSF's (series, domain, basis); widths: of the bins, and their squares
+    patient: queue LONGER times the usual iterations
     """
 
     device: Device
@@ -49,6 +51,7 @@ class Steps:
     shape: PieceShape
     sizes: Sizes
     arrays: SimpleNamespace
+    patient: bool = field(default=False, kw_only=True)
 
     def _launch(self, kernel: Any, count: int, *args: Any) -> None:
         self.device.launch(kernel, count, args, self.stream)
@@ -101,22 +104,22 @@ class Steps:
                      shape.nfibre)
         self._count(UNSEEN, a.given_up, normal.GIVEN_UP, (shape.first, shape.first + shape.nout))
 
-    def solve(self) -> None:
-        """x, and the state of the iteration."""
+    def solve(self, *, again: bool = False) -> None:
+        """x, and the state of the iteration; again: not for the first time in this piece."""
         self._factorise()
-        self.answer(self.arrays.x, self.arrays.rhs, self.arrays.state)
+        self.answer(self.arrays.x, self.arrays.rhs, self.arrays.state, again=again)
 
-    def answer(self, x: DeviceArray, rhs: DeviceArray, state: DeviceArray) -> None:
+    def answer(self, x: DeviceArray, rhs: DeviceArray, state: DeviceArray, *, again: bool) -> None:
         """x that belongs to a right side, and the state of the iteration, by factors that are there."""
         a, shape = self.arrays, self.shape
         n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
         r, z, p, q, s, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
         each = state, nfibre, shape.nwave
         self._launch(gradients.begin, bins, a.vectors, rhs, bins)
-        self._launch(gradients.start, shape.bundles, state, a.gate, nfibre)
+        self._launch(gradients.start, shape.bundles, state, a.gate, int(again), nfibre)
         self._precondition(state)
         self._launch(gradients.judge, shape.bundles, state, a.dots, a.curvatures, nfibre, TOLERANCE)
-        for _ in range(iterations_for(shape.hw)):
+        for _ in range(iterations_for(shape.hw) * (LONGER if self.patient else 1)):
             self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), t, z, a.icov, state, nfibre,
                          shape.nd, shape.hw, shape.nwave)
             self._launch(gradients.advance, n * normal.PARTS, a.parts, p, q, r, z, t, *each)

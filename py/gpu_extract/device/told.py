@@ -24,16 +24,26 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
 
 
 def take_piece(flow: Flow, p: int, image: Image, job: Job, recorder: Recorder, *, rows: dict[str, np.ndarray],
-               graphs: bool, turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
-    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again; the other
-    arguments are those of Flow.again."""
+               graphs: bool, turn: Turn = ONCE,
+               odd: list[IntArray] | None = None) -> tuple[dict[str, np.ndarray], list[IntArray]]:
+    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again, as it is
+    with more iterations where those of a bundle were not done. odd: those that are known already; the other arguments
+    are those of Flow.again."""
     with recorder.span("wait"):
         told = flow.take(p)
-    with recorder.span("odd pixels"):
-        odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
-    if any(map(len, odd)):
-        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
+    if odd is None:
+        with recorder.span("odd pixels"):
+            odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
+        if any(map(len, odd)):
+            told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
+    if is_undone(told):
+        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn._replace(patient=True))
     return told, odd
+
+
+def is_undone(told: Mapping[str, np.ndarray]) -> bool:
+    """Whether more iterations are needed than were queued, of any bundle, for x or for what tails have put into it."""
+    return any(told[name][:, gradients.UNDONE].any() for name in ("state", "tail_state") if name in told)
 
 
 def facts_of(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
@@ -60,7 +70,7 @@ def is_cpus(facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int], w
     """
     if facts.get("ran_away"):
         return True
-    if facts["error"] <= max(10 * TOLERANCE, 10 * facts["floor"]):
+    if facts["error"] <= gradients.CLOSE * max(TOLERANCE, facts["floor"]):
         return len(lost) == len(fibres)
     warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
     return True

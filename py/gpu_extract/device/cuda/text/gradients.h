@@ -7,9 +7,9 @@
 #include "normal.h"
 
 // A bundle's state: does it move (1 or 0), r M^-1 r, beta, iterations, floor, smallest r M^-1 r, iterations without a
-// smaller one.
-enum State { MOVES, NORM, BETA, DONE, FLOOR, BEST, STALLED, STATE };
-constexpr int PATIENCE = 5, VECTORS = 6;
+// smaller one, solutions of the piece for which too few iterations were queued.
+enum State { MOVES, NORM, BETA, DONE, FLOOR, BEST, STALLED, UNDONE, STATE };
+constexpr int PATIENCE = 5, CLOSE = 10, VECTORS = 6;     // an error of CLOSE times what is aimed at is small enough
 
 LANE double sum_of(const double *values, index count)
 {
@@ -33,39 +33,43 @@ BLOCK(128) void begin(index n, double *vectors, const double *rhs, index bins)
         vectors[v * bins + n] = v > 0 ? 0.0 : rhs[n];
 }
 
-// Before the first `judge` every bundle moves, but for those that are solved already; gate: of fibres, then not 0.
-BLOCK(32) void start(index n, double *state, const int *gate, index nfibre)
+// Before the first `judge` every bundle moves, but for those that are solved already; gate: of fibres, then not 0. again:
+// not the first solution of the piece. Until `judge` has seen its end it is undone.
+BLOCK(32) void start(index n, double *state, const int *gate, index again, index nfibre)
 {
-    state[n * STATE + MOVES] = 0.0;
+    double *mine = state + n * STATE, undone = again ? mine[UNDONE] : 0.0;
+    mine[MOVES] = 0.0;
     EACH(s, gate[n * nfibre] ? 0 : STATE)
-        state[n * STATE + s] = s == MOVES ? 1.0 : s == DONE ? -1.0 : 0.0;
+        mine[s] = s == MOVES ? 1.0 : s == DONE ? -1.0 : s == UNDONE ? undone + 1.0 : 0.0;
 }
 
 // Where a bundle stands after an iteration, or before the first, and whether it goes on. sqrt(norm) is the error in sigma
-// up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks. dots, curvatures: r M^-1 r and p q of
-// every fibre.
+// up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks. Where strong couplings make the iteration
+// long, the norm may grow for many steps: who stalls goes on, unless close. dots, curvatures: r M^-1 r and p q of every
+// fibre.
 BLOCK(32) void judge(index n, double *state, const double *dots, const double *curvatures, index nfibre, double tolerance)
 {
     double *mine = state + n * STATE;
     bool first = mine[DONE] < 0.0;
     if (mine[MOVES] == 0.0)
         return;
-    if (!first && !(sum_of(curvatures + n * nfibre, nfibre) > 0.0)) {
-        mine[MOVES] = 0.0;
-        return;
+    if (first || sum_of(curvatures + n * nfibre, nfibre) > 0.0) {
+        double norm = sum_of(dots + n * nfibre, nfibre), error = sqrt(norm);
+        if (first) {
+            mine[FLOOR] = 1e-15 * error;
+        } else {
+            mine[BETA] = norm / mine[NORM];
+            mine[STALLED] = norm < mine[BEST] ? 0.0 : mine[STALLED] + 1.0;
+        }
+        mine[BEST] = first ? norm : smaller(mine[BEST], norm);
+        mine[NORM] = norm;
+        mine[DONE] += 1.0;
+        double aim = larger(tolerance, mine[FLOOR]);
+        if (error > aim && (mine[STALLED] < PATIENCE || error > CLOSE * aim))
+            return;
     }
-    double norm = sum_of(dots + n * nfibre, nfibre);
-    if (first) {
-        mine[FLOOR] = 1e-15 * sqrt(norm);
-    } else {
-        mine[BETA] = norm / mine[NORM];
-        mine[STALLED] = norm < mine[BEST] ? 0.0 : mine[STALLED] + 1.0;
-    }
-    mine[BEST] = first ? norm : smaller(mine[BEST], norm);
-    mine[NORM] = norm;
-    mine[DONE] += 1.0;
-    if (!(sqrt(norm) > larger(tolerance, mine[FLOOR])) || mine[STALLED] >= PATIENCE)
-        mine[MOVES] = 0.0;
+    mine[MOVES] = 0.0;
+    mine[UNDONE] -= 1.0;
 }
 
 // The direction and its image, p = z + beta p and q = r + t + beta q, in a part of a fibre, and its share of p q.
