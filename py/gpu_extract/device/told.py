@@ -24,21 +24,24 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
 
 
 def take_piece(flow: Flow, p: int, image: Image, job: Job, recorder: Recorder, *, rows: dict[str, np.ndarray],
-               graphs: bool, turn: Turn = ONCE,
-               odd: list[IntArray] | None = None) -> tuple[dict[str, np.ndarray], list[IntArray]]:
-    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again, as it is
-    with more iterations where those of a bundle were not done. odd: those that are known already; the other arguments
-    are those of Flow.again."""
+               graphs: bool, turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
+    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again; the other
+    arguments are those of Flow.again."""
     with recorder.span("wait"):
         told = flow.take(p)
-    if odd is None:
-        with recorder.span("odd pixels"):
-            odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
-        if any(map(len, odd)):
-            told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
+    with recorder.span("odd pixels"):
+        odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
+    if any(map(len, odd)):
+        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
+    return insist(flow, p, odd, rows, recorder, told=told, graphs=graphs, turn=turn), odd
+
+
+def insist(flow: Flow, p: int, odd: list[IntArray], rows: dict[str, np.ndarray], recorder: Recorder, *,
+           told: dict[str, np.ndarray], graphs: bool, turn: Turn) -> dict[str, np.ndarray]:
+    """What is told of piece p, done again with more iterations where those that were queued did not do."""
     if is_undone(told):
         told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn._replace(patient=True))
-    return told, odd
+    return told
 
 
 def is_undone(told: Mapping[str, np.ndarray]) -> bool:
