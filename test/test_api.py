@@ -70,7 +70,8 @@ def test_everything_public_can_be_had() -> None:
 
 @pytest.mark.parametrize(("given", "said"), [
     (None, "path is of type NoneType, must be the name of a file: a str or a Path"), (3, "path is of type int, must"),
-    (b"a.fits", "path is of type bytes, must"), ("", "path is empty, must be the name of a file")])
+    (b"a.fits", "path is of type bytes, must"), ("", "path is empty, must be the name of a file"),
+    ("a\0.fits", r"'a\\x00.fits': no file's name holds a zero byte")])
 def test_what_is_no_name_of_a_file(given: Any, said: str) -> None:
     from edge_files import small_frame, small_psf
     from gpu_extract import read_frame, read_image, read_psf, write_frame
@@ -94,6 +95,15 @@ def test_what_is_no_frame_is_not_written(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="frame is of type str, must be a Frame, which extract makes"):
         write_frame(tmp_path / "frame.fits", "frame")      # type: ignore[arg-type]
+
+
+def test_what_is_no_draft_has_no_model() -> None:
+    from edge_files import small_frame
+    from gpu_extract import model
+    from gpu_extract.errors import InputError
+
+    with pytest.raises(InputError, match="start is of type Frame, must be a Draft"):
+        model(small_frame())      # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [

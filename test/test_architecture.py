@@ -190,3 +190,36 @@ def test_programs_are_four_lines() -> None:
                 r"from gpu_(?:extract|perf|psf|stress)\.cli\.\w+ import main\nraise SystemExit\(main\(\)\)"
             assert re.search(called, text), path.name
             assert path.stat().st_mode & 0o111, f"{path.name} is not executable"
+
+
+def test_kernels_that_programs_call_are_kept():
+    """A kernel without cache=True is compiled with those that call it; called from Python, it would be in each run."""
+    inner = {(Path(name).stem, node.name) for name, tree in sources() for node in tree.body if "njit" in kept(node)
+             and "cache=True" not in kept(node)}
+    assert len(inner) > 50
+    wrong = [f"{name}:{call.lineno}" for name, tree in sources() for call in called_from_python(tree)
+             if called(call, Path(name).stem) in inner]
+    assert not wrong, wrong
+
+
+def kept(node: ast.AST) -> str:
+    """The decorators of a function, as text."""
+    return " ".join(map(ast.unparse, getattr(node, "decorator_list", ())))
+
+
+def called_from_python(node: ast.AST) -> Iterator[ast.Call]:
+    """Calls that are in no kernel."""
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.Call):
+            yield part
+        if not re.search("njit|intrinsic|overload", kept(part)):
+            yield from called_from_python(part)
+
+
+def called(call: ast.Call, module: str) -> tuple[str, str] | None:
+    """Module and name of what is called."""
+    if isinstance(call.func, ast.Name):
+        return module, call.func.id
+    if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+        return call.func.value.id, call.func.attr
+    return None

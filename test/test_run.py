@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import oracle
+from edge_files import small_frame
 from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case, moved, relative
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, PsfModel, SpecMask, Status, with_series
+from gpu_extract.data import FiberMap, Frame, Image, PsfModel, SpecMask, Status, with_series
 from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
@@ -59,10 +60,43 @@ def test_settings_as_numpy_has_them():
     given = ExtractConfig(wavelength=np.array(CONFIG.wavelength), specmin=np.int32(3), nspec=np.int64(4),
                           psferr=np.float32(0.5), model=np.bool_(True))
     assert given == replace(CONFIG, specmin=3, nspec=4, psferr=0.5, model=True)
+    assert ExtractConfig(wavelength=(np.int64(6012), np.float64(6092), np.float64(0.8))) == CONFIG
     assert given.digest() == replace(CONFIG, specmin=3, nspec=4, psferr=0.5).digest()
     with pytest.raises(ConfigError, match=r"wavelength is \(1, 2\), must be three numbers: .*; nspec is 2.5, must be a "
                                           r"whole number or None; core is None, must be a word; passes is True, must"):
         ExtractConfig(wavelength=(1, 2), nspec=2.5, core=None, passes=True)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda psf: replace(psf.x, wmin="6000"), "wmin of a series of the PSF is of type <U4, must be real numbers"),
+    (lambda psf: replace(psf.x, wmax=None), "wmax of a series of the PSF is of type object, must be real numbers"),
+    (lambda psf: replace(psf, stamp=(131, 17)), r"stamp is \(131, 17\), must be at most 129 pixels along an axis"),
+    (lambda psf: replace(psf, offset=(5.0, np.nan)), r"offset is \(5.0, nan\), must lie within the stamp of"),
+    (lambda psf: replace(psf, offset=(12.0, 8.0)), r"offset is \(12.0, 8.0\), must lie within the stamp"),
+])
+def test_psfs_that_are_none(tiny, change, said):
+    """Stamps of a thousand pixels would take hours; spots beside their stamp were "bins that cannot be told"."""
+    with pytest.raises(InputError, match=f"^{said}"):
+        change(tiny.psf)
+
+
+def test_fibermaps_that_are_no_structured_arrays():
+    """They ended in an AttributeError where the frame was made or written."""
+    for rows in ({"FIBER": np.arange(3)}, np.arange(3), np.zeros((3, 2), dtype=[("FIBER", int)])):
+        with pytest.raises(InputError, match=f"rows of the fibermap are {type(rows).__name__}, must be a structured"):
+            FiberMap(rows)
+
+
+def test_frames_of_arrays_that_are_not_numbers():
+    """A mask, a unit and an imaginary part would be lost in the file."""
+    frame = small_frame()
+    for name, array, said in (("flux", np.ma.masked_less(frame.flux, 0), "is a masked array"),
+                              ("ivar", frame.ivar + 1j, "is of type complex128, must be real numbers"),
+                              ("flux", frame.flux.astype(str), "is of type <U32, must be real numbers"),
+                              ("mask", frame.mask.astype(float), "is of type float64, must be whole numbers")):
+        with pytest.raises(InputError, match=f"^{name} {said}"):
+            replace(frame, **{name: array})
+    assert replace(frame, flux=frame.flux.tolist()).flux.dtype == np.float64
 
 
 # ---- which fibres are asked for -------------------------------------------------------------------------------------

@@ -39,6 +39,11 @@ def _is_a(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) or (isinstance(value, int) and isinstance(0.0, kind))
 
 
+def _without_numpy(value: Any) -> Any:
+    """Numbers and arrays of numpy as plain numbers and lists."""
+    return value.tolist() if hasattr(value, "tolist") and not hasattr(value, "unit") else value
+
+
 def _shown(value: Any) -> str:
     """A value on one line, in short."""
     text = " ".join(repr(value).split())
@@ -100,9 +105,9 @@ class ExtractConfig:
         """Make numpy's numbers and sequences plain ones, which the digest can name; what is not of its type is said."""
         for each in fields(self):
             given = getattr(self, each.name)
-            value = given.tolist() if hasattr(given, "tolist") and not hasattr(given, "unit") else given
+            value = _without_numpy(given)
             if each.name == "wavelength":
-                value = tuple(value) if isinstance(value, list | tuple) else (value,)
+                value = tuple(map(_without_numpy, value)) if isinstance(value, list | tuple) else (value,)
                 if len(value) != 3 or not all(_is_a(number, float) for number in value):
                     yield f"wavelength is {_shown(given)}, must be three numbers: first, last, step, in Angstrom"
             elif not _is_a(value, each.type):

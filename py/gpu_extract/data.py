@@ -34,11 +34,10 @@ def _check(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
         raise InputError(f"{name} has shape {array.shape}, needed is ({wanted})")
 
 
-def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
-    """An array as kernels take it: float32 or float64 in the byte order of the machine, other real numbers as float64.
+def _plain(name: str, array: Any, units: tuple[str, ...] = (), kinds: str = "fiu") -> np.ndarray:
+    """An array of real numbers, or of these kinds. A mask would be lost, and so would a unit.
 
-    FITS files hold the other byte order, and so do the arrays that astropy makes of them. A mask would be lost, and so
-    would a unit; units: those that it may have, as astropy spells them.
+    units: those that it may have, as astropy spells them
     """
     unit = getattr(array, "unit", None)
     if unit is not None and not any(unit == word for word in ("", *units)):
@@ -51,13 +50,24 @@ def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
         array = np.asarray(array)
     except ValueError as error:
         raise InputError(f"{name} is no array: its rows differ in length") from error
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"{name} is of type {array.dtype}, must be real numbers, float32 or float64")
+    if array.dtype.kind not in kinds:
+        raise InputError(f"{name} is of type {array.dtype}, must be "
+                         + ("real numbers, float32 or float64" if "f" in kinds else "whole numbers"))
+    return array
+
+
+def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
+    """An array as kernels take it: float32 or float64 in the byte order of the machine, other real numbers as float64.
+
+    FITS files hold the other byte order, and so do the arrays that astropy makes of them. See `_plain`.
+    """
+    array = _plain(name, array, units)
     native = array.dtype.newbyteorder("=")
     return array.astype(native if native in (np.float32, np.float64) else np.float64, copy=False)
 
 
 MOST_CORES = 2     # of a PSF
+MOST_SIDE = 129    # pixels of a spot's stamp along an axis: larger ones would take hours
 _UNITS = ("electron", "ph"), ("1 / electron2", "1 / ph2")      # of an image, and of its ivar
 
 
@@ -107,6 +117,11 @@ class FiberMap:
     units: Mapping[str, str] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     comments: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, np.ndarray) or self.rows.dtype.names is None or self.rows.ndim != 1:
+            raise InputError(f"rows of the fibermap are {type(self.rows).__name__}, must be a structured array with a "
+                             "row for each fibre: a Table's as_array() for example")
 
 
 @dataclass(frozen=True)
@@ -169,6 +184,10 @@ class Legendre:
         object.__setattr__(self, "coeff", _real("a series of the PSF", self.coeff).astype(np.float64, copy=False))
         if self.coeff.ndim < 2 or not self.coeff.shape[-1]:
             raise InputError(f"a series of the PSF has shape {self.coeff.shape}, needed is (fibres, coefficients)")
+        for name in ("wmin", "wmax"):
+            number = _real(f"{name} of a series of the PSF", getattr(self, name))
+            _check(name, number, ())
+            object.__setattr__(self, name, float(number))
         if not -np.inf < self.wmin < self.wmax < np.inf:
             raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, needed are two "
                              "wavelengths, ascending")
@@ -278,8 +297,12 @@ class PsfModel:
         object.__setattr__(self, "cores", tuple(self.cores))
         for name in ("stamp", "shape"):
             object.__setattr__(self, name, _pair(name, getattr(self, name)))
+        if max(self.stamp) > MOST_SIDE:
+            raise InputError(f"stamp is {self.stamp}, must be at most {MOST_SIDE} pixels along an axis")
         offset = _real("offset", self.offset)
         _check("offset", offset, (2,))
+        if not ((offset >= 0) & (offset <= self.stamp)).all():
+            raise InputError(f"offset is {self.offset}, must lie within the stamp of {self.stamp} pixels, (y, x)")
         object.__setattr__(self, "offset", tuple(offset.tolist()))
         self._check_fibres()
         if self.bundle is not None:
@@ -641,6 +664,8 @@ class Frame:
         for name in (*OUTPUTS, "own_wave"):
             array = getattr(self, name)
             if array is not None:
+                array = _plain(name, array, kinds="iu" if name in ("mask", "status") else "fiu")
+                object.__setattr__(self, name, array)
                 _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)
 
     @property

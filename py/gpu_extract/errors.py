@@ -114,6 +114,8 @@ def file_name(path: object) -> str:
         raise InputError(f"path is of type {type(path).__name__}, must be the name of a file: a str or a Path")
     if not name:
         raise InputError("path is empty, must be the name of a file")
+    if "\0" in name:
+        raise InputError(f"{name!r}: no file's name holds a zero byte; give another name")
     return name
 
 

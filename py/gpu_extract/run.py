@@ -18,6 +18,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, Frame, Image, PsfModel, Rows
 from gpu_extract.decorrelate.weak import HIDDEN
+from gpu_extract.errors import InputError
 from gpu_extract.fibermap import rows_for
 from gpu_extract.known import known, looked_up_once
 from gpu_extract.lapack import one_thread
@@ -117,6 +118,8 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
 
 def model(start: Draft) -> np.ndarray:
     """The light of a draft on the CCD: (ny, nx) electron, all bundles added up, tails beyond the stamps left out."""
+    if not isinstance(start, Draft):
+        raise InputError(f"start is of type {type(start).__name__}, must be a Draft, which draft makes")
     image = np.zeros(start.shape)
     for light in start.lights:
         piece = cut_piece(light.model, light.corner, (0, 0, *start.shape))

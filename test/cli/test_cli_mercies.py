@@ -115,6 +115,18 @@ def test_addresses_are_no_files(name, extract, files, tmp_path):
         read_frame(name)
 
 
+@pytest.mark.parametrize(("module", "words", "option"), [
+    ("gpu_extract.cli.extract", ["-i", "", "-p", "", "-o", "frame.fits"], "-i/--input"),
+    ("gpu_extract.cli.extract", ["-o", "frame.fits", "--qa="], "--qa"),
+    ("gpu_extract.cli.extract", ["-o", "frame.fits", "-t", ""], "-t/--test"),
+    ("gpu_extract.cli.exposure", ["", "--simulate", "2", "-o", "frames"], "LIST"),
+    ("gpu_psf.cli.psf", ["fit", "-i", "arc.fits", "", "-o", "psf.fits"], "-i/--input"),
+])
+def test_a_variable_that_is_not_set_is_no_value(module, words, option, capsys):
+    """An empty name counted as an option that is not given: with both of -i and -p a simulated frame was extracted."""
+    assert f"argument {option}: its value is empty" in said_by(module, words, capsys)
+
+
 def test_addresses_in_the_list_of_a_night(capsys, tmp_path):
     """In a list names are relative to its folder: an address does not become one of its files."""
     (tmp_path / "list").write_text("s3://bucket/preproc-r0-1.fits psf.fits\n")

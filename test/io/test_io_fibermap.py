@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from astropy.io import fits
 
 from edge_files import write_image
 from gpu_extract.data import FiberMap
 from gpu_extract.errors import InputError
 from gpu_extract.fibermap import cut_fibermap
 from gpu_extract.io.fibermap import read_fibermap
+from gpu_extract.io.write import table_hdu
 
 
 def table(fibers):
@@ -89,3 +91,17 @@ def test_from_a_file_of_its_own(tmp_path):
 
     with pytest.raises(InputError, match="no HDU FIBERMAP"):
         read_fibermap(write_image(tmp_path / "b.fits", image_hdus()[:3]))
+
+
+@pytest.mark.parametrize(("kind", "value"), [("O", "some"), ("U4", "\xe4"), ("M8[s]", 0), ([("a", "i4")], (1,))])
+def test_columns_that_fits_cannot_hold(kind, value):
+    """The message names the column; astropy's own did not."""
+    with pytest.raises(InputError, match=r"^FIBERMAP: a table of FITS cannot hold column N of type .*; leave it out"):
+        table_hdu(np.array([(3, value)], [("FIBER", "i4"), ("N", kind)]), "FIBERMAP")
+
+
+def test_columns_that_hold_nothing_are_left_out(tmp_path):
+    """TFORM 0J is allowed; the frame was made, and then refused when it was read back."""
+    columns = [fits.Column("FIBER", "J", array=np.arange(3)), fits.Column("NONE", "0J"), fits.Column("X", "E")]
+    fits.BinTableHDU.from_columns(columns, name="FIBERMAP").writeto(tmp_path / "f.fits")
+    assert read_fibermap(tmp_path / "f.fits").rows.dtype.names == ("FIBER", "X")

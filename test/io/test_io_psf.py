@@ -126,6 +126,18 @@ def changed(tmp_path, change):
     return str(caught.value)
 
 
+def rename(hdus, old, new):
+    names = hdus["PSF"].data["PARAM"]
+    names[names == old] = new
+
+
+def words_for_numbers(hdus):
+    table = hdus["PSF"]
+    words = fits.Column("COEFF", "60A", dim="(6,10)", array=np.full((len(table.data), 10), "1.5"))
+    columns = [column for column in table.columns if column.name != "COEFF"]
+    hdus["PSF"] = fits.BinTableHDU.from_columns([*columns, words], header=table.header)
+
+
 def set_key(hdu, key, value):
     def change(hdus):
         for h in [hdus[hdu]] if hdu is not None else hdus:
@@ -154,6 +166,8 @@ def set_key(hdu, key, value):
         (set_key("PSF", "WAVEMAX", 5.0), "two wavelengths, ascending"),
         (lambda hdus: fits.HDUList([hdus[0], hdus[2]]), "no HDU YTRACE"),
         (lambda hdus: fits.HDUList(hdus[:2]), "no HDU PSF"),
+        (lambda hdus: rename(hdus, "GHSIGY", "GHSIGX"), "two parameters GHSIGX"),
+        (lambda hdus: words_for_numbers(hdus), "COEFF of the PSF's table is of type <U6, needed are numbers"),
     ],
 )
 def test_bad_psfs(tmp_path, change, words):

@@ -52,6 +52,13 @@ class Parser(argparse.ArgumentParser):
         self._words = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(args, namespace)
 
+    def _get_values(self, action, arg_strings):  # type: ignore[no-untyped-def]
+        """Refuse an empty word, which a shell makes of a variable that is not set: it would count as not given."""
+        if "" in arg_strings and action.nargs not in (argparse.PARSER, argparse.REMAINDER) and action.default != "":
+            raise argparse.ArgumentError(action, "its value is empty (a variable that is not set?); give one, or leave "
+                                                 "it out")
+        return super()._get_values(action, arg_strings)  # type: ignore[misc]
+
     def error(self, message: str) -> NoReturn:
         """Raise InputError in place of printing the usage."""
         meant = _meant(message, self._words, _options(self, self._words))

@@ -49,6 +49,8 @@ def rows_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
         column = np.asarray(table[name])
         if column.dtype.kind == "O":
             raise InputError(f"{path}: column {name} of {hdu.name} has rows of different lengths; {_ADVICE}")
+        if 0 in column.shape[1:]:        # TFORM 0J: it holds nothing, and written it would be read back as something
+            continue
         if column.dtype.kind in "SU" and column.dtype.itemsize == 0:
             column = column.astype(f"{column.dtype.kind}1")
         columns[name] = native(column) if column.dtype.kind not in "SU" else column

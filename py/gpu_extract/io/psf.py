@@ -9,7 +9,7 @@ import numpy as np
 from astropy.io import fits
 
 from gpu_extract.checks.sense import identity_of
-from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel, Tail
+from gpu_extract.data import MOST_SIDE, Array, Card, Core, IntArray, Legendre, PsfModel, Tail
 from gpu_extract.errors import InputError, file_name
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
@@ -22,7 +22,7 @@ DEFAULT_PSFERR = 0.01
 ORIGIN = "IN_PSF"            # card of a PSF whose traces were shifted: what it was before
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA", "index": "TAILINDE"}
 _ADVICE = "make the PSF again, or give another one"
-MOST_HALF = 64               # pixels that a spot reaches to each side: HSIZEX, HSIZEY
+MOST_HALF = MOST_SIDE // 2   # pixels that a spot reaches to each side: HSIZEX, HSIZEY
 MOST_DEGREE = 20             # of GH-i-j
 MOST_TERMS = 1 << 24         # numbers of all GH-i-j together
 MOST_PIXELS = 1 << 20        # of a CCD along an axis
@@ -154,9 +154,14 @@ def _read_table(hdu: Any, path: str) -> _Table:
     missing = [c for c in ("PARAM", "COEFF") if c not in columns]
     if missing:
         raise InputError(f"{path}: the PSF's table has no column {' and no '.join(missing)}; {_ADVICE}")
-    series = {}
+    if rows.dtype["COEFF"].base.kind not in "fiu":
+        raise InputError(f"{path}: COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, needed are numbers; "
+                         f"{_ADVICE}")
+    series: dict[str, Legendre] = {}
     for row in rows:
         name = str(row["PARAM"]).strip()
+        if name in series:
+            raise InputError(f"{path}: the PSF has two parameters {name}; {_ADVICE}")
         low, high = ((row[k] if k in columns else hdu.header.get(k)) for k in ("WAVEMIN", "WAVEMAX"))
         coeff = np.array(row["COEFF"], np.float64)
         if coeff.ndim != 2:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from astropy.io import fits
 
-from gpu_extract.data import Array, Card, Core, IntArray, Legendre, PsfModel
+from gpu_extract.data import MOST_SIDE, Array, Card, Core, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.io.fits import find, find_optional, image_of, optional_image
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
@@ -14,7 +14,6 @@ from gpu_extract.spots.tables import LEBESGUE, core_of, magnified, table_of
 
 TYPE, VERSION = "TABULATED", 1
 OWN = "OWNWAVE"              # HDU of the fibres' own wavelengths, here and in the other formats
-MOST_SIDE = 129              # pixels of a stamp along an axis
 POSITIONS = 2, 8             # positions per pixel, least and most
 MOST_NUMBERS = 1 << 24       # of all fibres' tables together
 _ADVICE = "make the PSF again, or give another one"

@@ -9,6 +9,7 @@ from astropy.io import fits
 from astropy.io.fits.verify import VerifyWarning
 
 from gpu_extract.data import Card
+from gpu_extract.errors import InputError
 from gpu_extract.io.atomic import Commit, at_once, atomic
 from gpu_extract.io.content import content_of
 from gpu_extract.io.headers import header_of
@@ -37,13 +38,27 @@ def table_hdu(rows: np.ndarray, name: str, *, units: Mapping[str, str] | None = 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", VerifyWarning)       # names of columns are whatever they were
         # not as an argument: that loads astropy.table, a tenth of a second
-        hdu.data = fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows)))
+        try:
+            hdu.data = fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows)))
+        except (ValueError, fits.VerifyError) as error:
+            raise InputError(f"{name}: a table of FITS cannot hold {_unfit(rows)}; leave it out, or make numbers or "
+                             "ASCII text of it") from error
     for number, column in enumerate(rows.dtype.names or (), start=1):
         if units and column in units:        # not by change_unit, which reaches the header only while writing
             hdu.header.set(f"TUNIT{number}", units[column], after=f"TFORM{number}")
         if comments and column in comments:
             hdu.header.comments[f"TTYPE{number}"] = comments[column]
     return hdu
+
+
+def _unfit(rows: np.ndarray) -> str:
+    """The first column that astropy cannot write."""
+    for column in rows.dtype.names or ():
+        try:
+            fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows[[column]])))
+        except (ValueError, fits.VerifyError):
+            return f"column {column} of type {rows.dtype[column]}"
+    return f"rows of type {rows.dtype}"
 
 
 def table_hdus(name: str, table: tuple[np.ndarray, Mapping[str, str]] | None) -> list[fits.BinTableHDU]:

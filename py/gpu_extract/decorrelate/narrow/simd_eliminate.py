@@ -190,9 +190,10 @@ def _places(nwave, hw, half, wide):
     return places
 
 
-def work_size(nwave: int, hw: int, half: int, wide: int) -> int:
+@njit(nogil=True, cache=True)
+def work_size(nwave, hw, half, wide):
     """Elements of the work array of `eliminate`; wide: elements of a row of the band that is eliminated."""
-    return int(_places(nwave, hw, half, wide)[-1])
+    return _places(nwave, hw, half, wide)[-1]
 
 
 @njit(nogil=True, cache=True, error_model="numpy", loops=False)
