@@ -234,6 +234,8 @@ def test_times_in_the_log(capsys):
 def test_the_surroundings_say_whether_the_log_has_times(capsys, monkeypatch):
     monkeypatch.setenv("GPU_EXTRACT_LOG_TIMES", "no")
     assert "must be one of auto, on, off" in said_by("gpu_extract.cli.compare", ["a", "b"], capsys)
+    monkeypatch.setenv("GPU_EXTRACT_LOG_TIMES", "")           # the same as not set
+    assert "a: no such file" in said_by("gpu_extract.cli.compare", ["a", "b"], capsys)
 
 
 def test_progress_on_two_ranks_counts_all_bundles(monkeypatch):

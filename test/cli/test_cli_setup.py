@@ -31,8 +31,8 @@ def test_the_loader_is_put_where_specutils_looks(home, capsys):
     assert capsys.readouterr().out == f"written: {loader}\n"
     assert main(["specutils"]) == 0
     assert capsys.readouterr().out == f"is there: {loader}\n"
-    loader.write_text("mine\n")
-    assert main(["specutils"]) == ExitCode.INPUT and loader.read_text() == "mine\n"
+    loader.write_bytes(b"mine \xff\n")
+    assert main(["specutils"]) == ExitCode.INPUT and loader.read_bytes() == b"mine \xff\n"
     assert "is there with another content" in capsys.readouterr().err
 
 
@@ -67,6 +67,19 @@ def test_templates_are_copied_and_never_replaced(tmp_path, capsys):
     capsys.readouterr()
     assert main(["templates", str(tmp_path / "file" / "jobs")]) == ExitCode.OUTPUT
     assert "is no folder; take it away" in capsys.readouterr().err
+
+
+def test_all_is_written_though_nobody_reads_what(tmp_path):
+    """With `| head` the templates behind those that were read of were missing."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, str(ROOT / "bin" / "gpu_setup"), "templates", str(tmp_path / "jobs")],
+                          stdout=write, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    os.close(write)
+    assert done.returncode == ExitCode.OUTPUT and done.stderr == b""
+    assert main(["templates", str(tmp_path / "whole")]) == 0
+    names = [sorted(path.name for path in (tmp_path / folder).rglob("*")) for folder in ("jobs", "whole")]
+    assert names[0] == names[1]
 
 
 def test_the_preset_template_can_be_used():

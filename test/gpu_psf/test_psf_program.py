@@ -181,6 +181,14 @@ def test_bad_options_are_refused(files: Files, tmp_path: Path, option: tuple[str
     assert not (tmp_path / "out.fits").exists()
 
 
+def test_an_arc_is_given_once(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its photons would count twice, and the errors that are told would be too small."""
+    (tmp_path / "again.fits").symlink_to("arc.fits")
+    arcs = [str(tmp_path / name) for name in ("arc.fits", "again.fits")]
+    assert main(["fit", "-i", *arcs, "-p", str(files.start), "-o", str(tmp_path / "out.fits")]) == 2
+    assert f"{arcs[1]}: is given twice, and its photons would count twice" in capfd.readouterr().err
+
+
 def test_inputs_stay(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arc, lines = tmp_path / "arc.fits", tmp_path / "lines.txt"
     for path in (arc, lines):

@@ -312,7 +312,7 @@ def check_threads(threads: int | None) -> None:
 
 def start_logging(level: str, when: str | None = None) -> None:
     """Log to standard error, from `level` on, without touching anybody else's loggers. when: out of WHEN, with times"""
-    when = when or os.environ.get("GPU_EXTRACT_LOG_TIMES", "auto")
+    when = when or os.environ.get("GPU_EXTRACT_LOG_TIMES") or "auto"
     if when not in WHEN:
         raise InputError(one_of("GPU_EXTRACT_LOG_TIMES", when, WHEN))
     handler = logging.StreamHandler(sys.stderr)

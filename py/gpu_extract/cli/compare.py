@@ -57,12 +57,12 @@ def compare(args: argparse.Namespace) -> int:
         check_target(args.plot)
     frame, reference = (read_frame(path, check=not args.ignore_checksums) for path in (args.frame, args.reference))
     comparison = compare_frames(frame, reference, args.limits)
-    print(comparison.table(), flush=True)
-    if args.plot:
+    if args.plot:                   # before the table: whoever reads that may leave before its end
         from gpu_extract.figures import difference_plot
 
         difference_plot(args.plot, difference_maps(frame, reference, comparison.limits),
                         title=f"{args.frame} against {args.reference}")
+    print(comparison.table(), flush=True)
     return ExitCode.DONE if comparison.passed else ExitCode.CHECK_FAILED
 
 

@@ -52,13 +52,13 @@ def set_up(args: argparse.Namespace) -> int:
         check_folder(args.folder)
         folder = resources.files("gpu_extract").joinpath("etc")
         wanted = {Path(args.folder) / name: text for top in TEMPLATES for name, text in _texts(folder / top, top)}
-    there = {path: path.read_text(encoding="utf-8") for path in wanted if path.is_file()}
-    changed = [path for path, text in there.items() if text != wanted[path]]
+    there = {path: path.read_bytes() for path in wanted if path.is_file()}
+    changed = [path for path, content in there.items() if content != wanted[path].encode()]
     if changed:
         raise InputError(f"{changed[0]}: is there with another content; move it away, or give another folder")
-    for path, text in wanted.items():
-        if path not in there:
-            write_text(path, text)
+    for path in wanted.keys() - there:
+        write_text(path, wanted[path])
+    for path in wanted:                 # once all is written: whoever reads this may leave before its end
         print(f"{'is there' if path in there else 'written'}: {path}")
     return ExitCode.DONE
 

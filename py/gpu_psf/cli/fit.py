@@ -1,5 +1,6 @@
 """gpu_psf fit: arcs and a starting PSF to a fitted one."""
 import argparse
+import os
 from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log, separated, set_threads
@@ -124,6 +125,10 @@ def _key(args: argparse.Namespace) -> str:
 def _check_outputs(args: argparse.Namespace) -> None:
     from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
 
+    real = [os.path.realpath(path) for path in args.input]
+    for n, path in enumerate(args.input):
+        if real[n] in real[:n]:
+            raise InputError(f"{path}: is given twice, and its photons would count twice; give each arc once")
     check_target(args.output, endings=FITS_ENDINGS)
     check_apart((*(("-i", path) for path in args.input), ("-p", args.psf), ("--lines", args.lines)),
                 (("-o", args.output), ("--qa", args.qa)))
