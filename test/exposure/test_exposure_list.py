@@ -40,6 +40,7 @@ def test_a_list_names_what_it_likes(tmp_path: Path) -> None:
     ("", {}, "names no frame"),
     ("a b c d", {}, "line 1: 4 words"),
     ("a 'b", {}, "line 1: No closing quotation"),
+    ("a.fits b.fits \"\"", {}, "line 1: an empty name; each line is IMAGE"),
     ("a.fits p.fits o.txt", {}, "a frame's name ends in .fits or .fits.gz"),
     ("a\0.fits p.fits o.fits", {}, "no file's name holds a zero byte"),
     ("a.fits", {"output": "o"}, "no PSF is named for it"),

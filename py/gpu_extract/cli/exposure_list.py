@@ -117,6 +117,8 @@ def _from_list(args: argparse.Namespace) -> Iterator[Entry]:
             words = shlex.split(line, comments=True)
         except ValueError as error:
             raise InputError(f"{args.list}, line {number}: {error}; each line is IMAGE [PSF [OUTPUT]]") from error
+        if "" in words:
+            raise InputError(f"{args.list}, line {number}: an empty name; each line is IMAGE [PSF [OUTPUT]]")
         if len(words) > 3:
             raise InputError(f"{args.list}, line {number}: {len(words)} words; each line is IMAGE [PSF [OUTPUT]], "
                              "names with spaces in quotes")
