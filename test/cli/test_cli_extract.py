@@ -103,7 +103,7 @@ def test_the_log_has_the_command_the_settings_and_a_summary(extract, files):
     assert files.output.read_bytes() == first
     assert "settings: wavelength=(6010.0, 6090.0, 1.0), specmin=1, nspec=4" in text
     assert "bins: 324 (4 fibres x 81), 0 masked" in text and "chi2pix: median" in text
-    assert "status: 324 WIDE_BAND; flagged: 0 WEAKBIN, 0 ODDPIX\n" in text
+    assert "status: 324 GOOD; flagged: 0 WEAKBIN, 0 ODDPIX\n" in text
     assert "memory: " in text and f"file: {files.output}" in text and "time: start-up " in text
     assert "\r" not in again.stderr and "bundle 2 of 2" in again.stderr  # no terminal: plain lines
 
@@ -122,7 +122,7 @@ def test_the_summary_counts_what_the_status_says(extract, files):
     said = ", ".join(f"{count} {state.name}" for state, count in counts.items() if count)
     weak = int((frame.mask & SpecMask.WEAKBIN > 0).sum())
     assert f"status: {said}; flagged: {weak} WEAKBIN, 0 ODDPIX\n" in text
-    assert counts[Status.WIDE_BAND] >= 81 and counts[Status.PIXELS] > 0 and sum(counts.values()) == 324
+    assert counts[Status.GOOD] >= 81 and counts[Status.PIXELS] > 0 and sum(counts.values()) == 324
     np.testing.assert_array_equal(frame.status == Status.EMPTY, frame.ivar == 0)
 
 
