@@ -247,7 +247,8 @@ def test_wide_elimination(coupled, neighbours, reach):
     half = min(reach, 40)
     band = np.zeros((n, half + 1))
     band[:, :hw + 1] = coupled.normal.icov[fibre, 0, :, hw:]
-    assert simd_wide_eliminate.eliminate(band, coupled.normal.icov, fibre, others, reach)
+    left = simd_wide_eliminate.eliminate(band, coupled.normal.icov, fibre, others, reach)
+    assert left is not None
     chosen = np.concatenate([np.arange(j * n, (j + 1) * n) for j in others])
     own = np.arange(fibre * n, (fibre + 1) * n)
     block = coupled.dense[np.ix_(chosen, chosen)]
@@ -261,4 +262,4 @@ def test_blocks_that_are_not_definite_are_reported(coupled):
     icov = coupled.normal.icov.copy()
     icov[1, 0, 20, coupled.normal.halfband] *= -1.0
     band = np.zeros((75, 20))
-    assert not simd_wide_eliminate.eliminate(band, icov, 2, np.array([1, 3]), 19)
+    assert simd_wide_eliminate.eliminate(band, icov, 2, np.array([1, 3]), 19) is None

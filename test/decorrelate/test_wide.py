@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from extraction import dense_normal, normals
+import oracle
+from extraction import dense_normal, moved, normals
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Decorrelated, Image, Normal, PsfModel, Status
 from gpu_extract.decorrelate import banded, dense, wide
@@ -127,3 +128,26 @@ def test_eigenvalues_are_those_of_scipy(size):
     assert (wide._eigenvalues(root @ root.T) == scipy.linalg.eigvalsh(root @ root.T)).all()
     with pytest.raises(ValueError, match="infs or NaNs"):
         wide._eigenvalues(np.full((size, size), np.nan))
+
+
+def test_what_neighbours_take_is_followed_to_its_end():
+    """A fibre at the CCD's left edge, the columns up to the next one's trace masked above a row: the neighbours see
+    wings alone there, and what they take from the fibre falls off far more slowly along them than S.
+
+    Followed only as far as S is wide, it left 1e-4 of S in the last bins with light. Rounding alone is asked for.
+    """
+    psf = moved(oracle.make_psf("tails", 3, (1380, 45), dispersion=0.15, first_row=14), 0.0, -8.3, (1380, 45))
+    good = np.ones(psf.shape)
+    good[323:, :16] = 0
+    config = ExtractConfig(wavelength=(6030.0, 6060.0, 0.2), tolerance=1e-2)
+    _, (normal,) = normals(Image(good, good), psf, config)
+    n, matrix = normal.rhs.shape[1], dense_normal(normal)
+    scale = np.sqrt(np.where(matrix.diagonal() > 0, matrix.diagonal(), 1.0))
+    matrix = matrix / scale / scale[:, None]
+    own = np.flatnonzero(normal.weight[0] > 0)
+    others = n + np.flatnonzero(normal.weight[1:].ravel() > 0)
+    taken = np.linalg.solve(matrix[np.ix_(others, others)], matrix[np.ix_(others, own)])
+    exact = (matrix[np.ix_(own, own)] - matrix[np.ix_(own, others)] @ taken).diagonal()
+    schur = wide.complement(normal.icov, 0, np.ones((n, 2)), wide.WideLimits())
+    assert schur is not None
+    np.testing.assert_allclose(schur.band[own, 0] / scale[own] ** 2, exact, rtol=1e-12)

@@ -303,7 +303,7 @@ def _own_factor(icov: Array, fibre: int, among: tuple[int, int], waves: tuple[in
     rows, wide = np.zeros((n, n + 1)), min(width // 2, n) + 1      # of the upper triangle: see `_block`
     rows[:, :wide] = icov[own, 0, :, width // 2:width // 2 + wide]
     others = np.array([i for i in range(nfibre) if i != own])
-    if len(others) and not eliminate(rows, icov, own, others, n):
+    if len(others) and eliminate(rows, icov, own, others, n) is None:
         return None
     rows[rows[:, 0] == 0.0, 0] = 1.0
     factor, info = lapack.dpotrf(rows.ravel()[:n * n].reshape(n, n).T, lower=1, clean=1, overwrite_a=1)

@@ -188,7 +188,9 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
     """S of one fibre, or None if no width holds it or it is not positive definite; sides: see WideSchur.squares.
 
     As many neighbours are eliminated as matter. S is made in a width that should hold it; if it does not, in the width
-    that its decay predicts. It is then kept as narrow as its diagonals allow.
+    that its decay predicts. It is then kept as narrow as its diagonals allow. What the neighbours take is followed as
+    far as the band is wide, then twice as far and so on, until what is left of it is less than the band may cut off:
+    where they see wings alone, beside a mask or the CCD's edge, it falls off far more slowly along them than S does.
     """
     nfibre, _, nwave, width = icov.shape
     hw, neighbours = width // 2, count_neighbours(icov, fibre, limits)
@@ -196,11 +198,15 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         return None
     others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if 0 <= j < nfibre and j != fibre])
     half, widest = (min(max(int(factor * hw), 8), nwave - 1) for factor in limits.widths)
+    reach, left = half, np.zeros(nwave)
     while True:
         band = np.zeros((nwave, half + 1))
         band[:, :hw + 1] = icov[fibre, 0, :, hw:hw + half + 1]
-        if len(others) and not simd_wide_eliminate.eliminate(band, icov, fibre, others, half):
-            return None
+        if len(others):
+            found = simd_wide_eliminate.eliminate(band, icov, fibre, others, reach)
+            if found is None:
+                return None
+            left = found
         bound = _bound(band)
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
         if not (band[:, 0] > 0.0).all():      # only rounding is left of a bin: S is definite in no width
@@ -208,6 +214,9 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         cond = _cond(band, bound)
         sizes = _sizes(band)
         tails, allowed = _tails(band, sizes, limits) if cond < np.inf else (np.full(half + 1, np.inf), limits.tail)
+        if np.isfinite(tails[0]) and float((left / band[:, 0]).max()) * tails[0] > allowed:      # tails[0]: 4 / gamma
+            reach = 2 * reach
+            continue
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
         if cond <= limits.cond and tails[-1] <= allowed:
@@ -215,6 +224,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         if half >= widest or limits.cond < cond < np.inf:
             return None
         half = min(half + hw // 2 + int(_farther(tails, allowed)), widest)
+        reach = max(reach, half)
     rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
     half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
     band = np.ascontiguousarray(band[:, :half + 1])

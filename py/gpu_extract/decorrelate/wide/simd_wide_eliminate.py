@@ -182,7 +182,17 @@ def _add_up(band, gram, first):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _eliminate(band, icov, pair, reach, works):
+def _add_squares(left, x, last, back):
+    """Add to each row's number the squares of a row of tiles' last `back` tiles, the last one of column `last`."""
+    ring = len(x) // EDGE
+    for column in range(max(last + 1 - back, 0) * EDGE, (last + 1) * EDGE):
+        place = column % ring * EDGE
+        for q in range(len(left)):
+            left[q] += x[place + q] * x[place + q]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _eliminate(band, left, icov, pair, reach, works):
     """See `eliminate`; works: L, X, the products of rows of X, and where tiles of L lie."""
     others = pair[1]
     low, xs, gram, tiles = works
@@ -217,19 +227,25 @@ def _eliminate(band, icov, pair, reach, works):
         while oldest < lines and lasts[oldest] <= c:
             for a in range(oldest, newest):
                 _add_up(band, gram[a % active, oldest % active], (a * EDGE, oldest * EDGE))
+            if lasts[oldest] < count - 1:
+                _add_squares(left[oldest * EDGE:(oldest + 1) * EDGE], xs[oldest % active], lasts[oldest],
+                             tiles_back(wide))
             oldest += 1
     return True
 
 
-def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int) -> bool:
-    """Take A_iN A_NN^-1 A_Ni of the fibres N = `others` around fibre i = `fibre` off the band; False where A_NN is not
+def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int) -> Array | None:
+    """Take A_iN A_NN^-1 A_Ni of the fibres N = `others` around fibre i = `fibre` off the band; None where A_NN is not
     definite.
 
     band: (nwave, half + 1), rows of the upper triangle; a row of A_iN L'^-1 is followed for `reach` bins
+    Returns (nwave,) the squares of each row's last elements, of a half-band of A_NN: those that follow are made of them
+    alone. 0 where none follow.
     """
     hw, n = icov.shape[3] // 2, len(others)
     back = tiles_back((hw + 1) * n - 1)
     active = (reach + hw + -(-GROUP * EDGE // n)) // EDGE + 3     # rows of X between two times that S is added up
     works = (aligned((back + 1)**2 * TILE), aligned(active, (back + GROUP) * TILE), aligned(active, active, TILE),
              np.empty(back + 1, dtype=np.int64))
-    return bool(_eliminate(band, icov, (fibre, others), reach, works))
+    left = np.zeros(len(band))
+    return left if _eliminate(band, left, icov, (fibre, others), reach, works) else None

@@ -1,0 +1,117 @@
+"""Relations between frames that need no reference: what a change of the problem must change of its spectra, no more.
+
+Reference and code might share an error; these would show it. Two frames of which each is right to 1e-8 sigma
+(doc/method.md) differ by 2e-8 at most, and by 1e-9 of ivar and of R, 100 eps cond (cond is below 7e3 here).
+"""
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case, relative
+from gpu_extract.assemble import BY_BIN
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image, Legendre, PsfModel, with_series
+
+Problem = tuple[Image, PsfModel, ExtractConfig]
+APART, OFF = 2e-8, 1e-9      # sigma of the flux; of ivar relative to itself, and of R
+END = 12200.0                # Angstrom: wavelengths w of the made-up PSFs become END - w, of the same range
+
+
+def problem(core: str) -> Problem:
+    """Three fibres with lines, a masked block beside a trace and scattered masked pixels."""
+    case = inner_case(3)
+    good = np.random.default_rng(5).random(case.image.shape) > 0.01
+    good[150:175, 16:22] = False
+    image = Image(np.where(good, case.image.pix, 1e30), np.where(good, case.image.ivar, 0.0))
+    return image, case.psf, replace(case.config, core=core, nwavestep=70)
+
+
+def turned(psf: PsfModel, axis: int) -> PsfModel:
+    """The PSF seen in a mirror along y (0) or x (1): terms that are odd along the axis change sign."""
+    name, size = "yx"[axis], psf.stamp[axis]
+    core = psf.cores[0]
+    gh = core.gh.coeff.copy()
+    gh[(slice(None),) * axis + (slice(1, None, 2),)] *= -1
+    trace: Legendre = getattr(psf, name)
+    offset = tuple(size - 2 - o if n == axis else o for n, o in enumerate(psf.offset))
+    mirrored = replace(trace, coeff=-trace.coeff).plus(psf.shape[axis] - 1.0)
+    return replace(psf, cores=(replace(core, gh=replace(core.gh, coeff=gh)),), offset=offset, **{name: mirrored})
+
+
+def mirrored(axis: int) -> Callable[[Problem], Problem]:
+    def change(given: Problem) -> Problem:
+        image, psf, config = given
+        return Image(np.flip(image.pix, axis), np.flip(image.ivar, axis)), turned(psf, axis), config
+    return change
+
+
+def backwards(given: Problem) -> Problem:
+    """Wavelengths that fall where they rose."""
+    def back(series: Legendre) -> Legendre:
+        signs = (-1.0) ** np.arange(series.coeff.shape[-1])
+        return Legendre(series.coeff * signs, END - series.wmax, END - series.wmin)
+
+    image, psf, config = given
+    first, last, step = config.wavelength
+    return image, with_series(psf, back), replace(config, wavelength=(END - last, END - first, step))
+
+
+def reversed_bins(frame: Frame) -> Frame:
+    """A frame whose bins count the other way; diagonals of R as well, by columns as they are stored."""
+    ndiag, nwave = frame.ndiag, frame.flux.shape[1]
+    arrays = {name: getattr(frame, name)[..., ::-1].copy() for name in BY_BIN}
+    arrays["resolution"] = arrays["resolution"][:, ::-1].copy()
+    assert nwave > 2 * ndiag
+    return replace(frame, **arrays)
+
+
+def assert_close(frame: Frame, reference: Frame) -> None:
+    assert in_sigma(reference, frame.flux).max() < APART
+    assert relative(frame.ivar, reference.ivar).max() < OFF
+    assert np.abs(frame.resolution - reference.resolution).max() < OFF
+    np.testing.assert_array_equal(frame.mask, reference.mask)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("change", [mirrored(0), mirrored(1), backwards], ids=["y", "x", "wavelength"])
+def test_a_problem_seen_in_a_mirror_has_the_same_spectra(core: str, change: Callable[[Problem], Problem]) -> None:
+    given = problem(core)
+    frame, other = extracted(*given), extracted(*change(given))
+    assert_close(reversed_bins(other) if change is backwards else other, frame)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_pixels_in_other_units_change_no_bit(core: str) -> None:
+    """Times a power of two: no limit anywhere has the unit of a pixel."""
+    image, psf, config = problem(core)
+    frame = extracted(image, psf, config)
+    for power in (2.0**20, 2.0**-20):
+        other = extracted(Image(image.pix * power, image.ivar / power**2), psf, config)
+        assert_same_bits(replace(other, flux=other.flux / power, ivar=other.ivar * power**2), frame)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_what_is_masked_and_what_lies_beyond_changes_no_bit(core: str) -> None:
+    """Any value of a masked pixel, and more rows and columns of masked ones."""
+    image, psf, config = problem(core)
+    pix = np.where(image.ivar > 0, image.pix, np.nan)
+    wider = Image(np.pad(pix, ((0, 9), (0, 30))), np.pad(image.ivar, ((0, 9), (0, 30))))
+    frame = extracted(image, psf, config)
+    assert_same_bits(extracted(Image(pix, image.ivar), psf, config), frame)
+    assert_same_bits(extracted(wider, replace(psf, shape=wider.shape), config), frame)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_spectra_are_linear_in_the_pixels(core: str) -> None:
+    """At one ivar: the sum of two images has the sum of their fluxes, and ivar and R are those of any of them."""
+    image, psf, config = problem(core)
+    image = replace(image, pix=np.where(image.ivar > 0, image.pix, 0.0))
+    two = np.random.default_rng(1).normal(size=image.shape) / np.sqrt(image.ivar.max())
+    frames = [extracted(replace(image, pix=pix), psf, config) for pix in (image.pix, two, 2 * image.pix - 3 * two)]
+    expected = 2 * frames[0].flux - 3 * frames[1].flux
+    assert in_sigma(frames[2], expected).max() < 6 * APART / 2      # 2 + 3 + 1 frames' own errors
+    for frame in frames[1:]:
+        np.testing.assert_array_equal(frame.ivar, frames[0].ivar)
+        np.testing.assert_array_equal(frame.resolution, frames[0].resolution)
