@@ -25,7 +25,7 @@ def problem(core: str) -> Problem:
     good = np.random.default_rng(5).random(case.image.shape) > 0.01
     good[150:175, 16:22] = False
     image = Image(np.where(good, case.image.pix, 1e30), np.where(good, case.image.ivar, 0.0))
-    return image, case.psf, replace(case.config, core=core, nwavestep=70)
+    return image, case.psf, replace(case.config, wavelength=(6060.0, 6119.2, 0.8), core=core)
 
 
 def turned(psf: PsfModel, axis: int) -> PsfModel:

@@ -91,9 +91,9 @@ def _places(icov: Array, fibre: int, length: int) -> list[int]:
     """Bins around which neighbours are likely to matter most for a fibre.
 
     These are the bin where its coupling to the next fibres is largest, relative to their diagonals; the weakest bin of
-    these three fibres; and the weakest bin of the fibres within reach, in every stretch of so many bins with a bin far
-    weaker than those of other fibres at its wavelength, as beside a mask: the influence of farther fibres passes
-    through such bins.
+    these three fibres; on each side, the bin where its coupling to the next fibre times that fibre's to the second is;
+    and the weakest bin of the fibres within reach, in every stretch of so many bins with a bin far weaker than those of
+    other fibres at its wavelength, as beside a mask: the influence of farther fibres passes through such bins.
     """
     hw, first = icov.shape[3] // 2, max(fibre - 1, 0)
     diagonal = icov[:, 0, :, hw]
@@ -101,11 +101,14 @@ def _places(icov: Array, fibre: int, length: int) -> list[int]:
     relative[diagonal == 0.0] = 1e150
     places = [int(relative[first:fibre + 2].min(axis=0).argmin())]
     if icov.shape[1] > 1:
-        own = diagonal[first:fibre + 2]
-        between = np.abs(icov[first:fibre + 1, 1]).max(axis=2)[:len(own) - 1]**2
+        own = diagonal[max(fibre - 2, 0):fibre + 3]
+        between = np.abs(icov[max(fibre - 2, 0):fibre + 2, 1]).max(axis=2)[:len(own) - 1]**2
         scale = own[:-1] * own[1:]
         between = np.divide(between, scale, out=np.zeros_like(between), where=scale > 0)
-        places.insert(0, int(between.max(axis=0).argmax()))
+        at = min(fibre, 2)           # the pair of the fibre and the next one
+        places.insert(0, int(between[max(at - 1, 0):at + 1].max(axis=0).argmax()))
+        chains = [between[n] * between[n + 1] for n in (at - 2, at) if 0 <= n < len(between) - 1]
+        places += [int(chain.argmax()) for chain in chains]
     around = slice(max(fibre - MOST_NEIGHBOURS, 0), fibre + MOST_NEIGHBOURS + 1)
     weakest = (relative[around] / np.maximum(np.median(relative, axis=0), 1e-150)).min(axis=0)
     pieces = [weakest[n:n + length] for n in range(0, len(weakest), length)]
