@@ -12,12 +12,13 @@ class Limits:
     shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
         the exact one is made (narrow.remainder); a device makes it always
     share: what the band may move s by, of itself, where the exact correction tells: ivar moves by twice that.
-        Usually it is 1e-9 at most; in a short stretch of good pixels, with wings at both ends, 3e-8 (measured)
+        Usually it is 1e-9 at most; in a short stretch of good pixels, with wings at both ends, 3e-8 (measured). Where
+        the tail holds bin by bin only it is a tenth of this (banded.OF_CUT)
     uneven: condition number of S beyond which bins know so different amounts that what is foreseen is up to 1.6 times
         too little: there the limit on what the band moves the flux by is uneven_shift
     widen: diagonals added to icov's half-band in turn until the band is wide enough
     own: whether one diagonal more than the fibres' own blocks have is tried before, see `widths`
-    window: correlation of two fibres' bins above which S is made whole around them, see windows.py
+    window: correlation of two fibres' bins above which S is made whole around them, see windows.py; less at weak ends
     outside: second order in the coupling outside of windows, in the norm of S, beyond which chains are made there,
         whatever rounding leaves in windows: the flux of bright lines in good bins moves by 0.2 sigma times it
     inner: what windows have beyond the band, in S's own norm: facts are asked of the band alone
