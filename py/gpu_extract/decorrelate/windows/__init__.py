@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_extract.data import Array
+from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
 from gpu_extract.kernels.arena import borrowed
@@ -111,11 +111,13 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
     hw, diagonal = width // 2, couplings.icov[:, 0, :, width // 2]
     if nd < 2 or nfibre < 2 or not np.isfinite(coupled):
         return {}
-    correlations, weak = couplings.correlations(1), _weak_ends(diagonal, hw)
+    correlations = couplings.correlations(1)
     strong = np.zeros((nfibre + 2, nwave), dtype=bool)
     for i in np.nonzero(correlations.max(axis=1) > OF_WEAK * coupled)[0]:
         limit = _limit(correlations[i], coupled)
-        stands_out = correlations[i] > np.where(weak[i] | weak[i + 1], OF_WEAK * limit, limit)
+        stands_out = correlations[i] > limit
+        doubtful = np.nonzero((correlations[i] > OF_WEAK * limit) & ~stands_out)[0]
+        stands_out[doubtful] = _weak_ends(diagonal[i], doubtful, hw) | _weak_ends(diagonal[i + 1], doubtful, hw)
         strong[i:i + 4] |= stands_out    # of both fibres, and of the next: the two contribute to these as well
     strong = strong[1:-1]
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -128,13 +130,15 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
     return _solved(couplings, wanted)
 
 
-def _weak_ends(diagonal: Array, hw: int) -> np.ndarray:
-    """(nfibre, nwave) bool: weak bins beside the first and the last one with weight, where the CCD may end."""
+def _weak_ends(diagonal: Array, bins: IntArray, hw: int) -> np.ndarray:
+    """(n,) bool: which of some bins of a fibre are weak and beside its first or last one with weight, where the CCD may
+    end."""
     alive = diagonal > 0.0
-    beside = np.arange(diagonal.shape[1])
-    first, last = alive.argmax(axis=1)[:, None], diagonal.shape[1] - 1 - alive[:, ::-1].argmax(axis=1)[:, None]
-    ends = (beside < first + ENDS * hw) | (beside > last - ENDS * hw)
-    weak: np.ndarray = ends & (diagonal < WEAK * np.median(diagonal, axis=1, keepdims=True))
+    first, last = alive.argmax(), len(alive) - 1 - alive[::-1].argmax()
+    ends = (bins < first + ENDS * hw) | (bins > last - ENDS * hw)
+    if not ends.any():       # the median takes longer than all else
+        return ends
+    weak: np.ndarray = ends & (diagonal[bins] < WEAK * np.median(diagonal))
     return weak
 
 
