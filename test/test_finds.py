@@ -129,6 +129,8 @@ FINDS = {
         "seed 40301: edges, gh2, 4 x 23 bins of 3 A, 0.00% masked",
     "weak bins, 2.6e-8 sigma where the narrow band's correction was foreseen to be little":
         "seed 41143: amplifier, tiny, 4 x 23 bins of 1.2 A, 25.94% masked",
+    "fibres that icov does not tell apart behind the next one, in a window: 0.25 sigma, and no flag":
+        "seed 2000150: random, tiny, 4 x 8 bins of 0.8 A, 95.83% masked",
     "a short range, 1.4e-8 sigma by the quick correction":
         "seed 930010: cosmics, r0, 6 x 19 bins of 0.8 A, 0.09% masked",
     "weights that span 1e13: rounding of the narrow band's poles, 1.02e-8 of ivar":

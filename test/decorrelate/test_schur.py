@@ -57,6 +57,26 @@ def test_error_bound_holds(mask, window):
     assert any(neighbours.complement(i).holds for i in range(6))
 
 
+@pytest.mark.parametrize(("apart", "holds"), [(1e-5, True), (1e-11, False)])
+@pytest.mark.parametrize("window", [Limits.window, np.inf], ids=["window", "chain"])
+def test_what_is_eliminated_must_tell_together(window, apart, holds):
+    """A bin of fibre 2 is all but the same as one of fibre 3, though each fibre's own block tells its bins. What that
+    leaves of fibre 1, which takes a hundredth of itself from them, is rounding of icov."""
+    normal = make_bundle(5, 100, wing=0.05, stamp=(11, 13)).normal
+    icov, j, hw = normal.icov, 50, normal.halfband
+    for n in range(-hw, hw + 1):                    # those two bins know each other and a bin of fibre 1
+        icov[2:4, 0, j, hw + n] = icov[2:4, 0, j + n, hw - n] = 0.0
+        icov[1:4, 1, j, hw + n] = icov[1:4, 1, j + n, hw - n] = 0.0
+    icov[:, 2:] = 0.0
+    icov[2:4, 0, j, hw] = 1.0
+    icov[2, 1, j, hw] = np.sqrt(1.0 - apart)
+    icov[1, 1, j, hw] = 0.1 * np.sqrt(apart * icov[1, 0, j, hw])
+    neighbours = Neighbours(normal, np.zeros(normal.rhs.shape), Limits(window=window))
+    assert all(neighbours.couplings.tells(i) for i in range(5))
+    assert neighbours.complement(1).holds == holds
+    assert (1 in neighbours.windows) == np.isfinite(window)
+
+
 def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():
     """Beside a masked block second order leaves more than the chain, which leaves what the band cuts off."""
     bundle = make_bundle(7, 110, mask="block", stamp=(11, 13))

@@ -24,6 +24,7 @@ from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import WORST
 from gpu_extract.decorrelate.poles import LADDER, unit_poles
+from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device import device_sizes, device_tables
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate, measure, names, poles, sweeps
@@ -207,7 +208,7 @@ def test_weights_of_masked_bins_excuse_no_coupling(cond: float, theta: float) ->
                         for part in (size**2 + 2.0 * theta * size, 2.0 * theta * size))
         sizes = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, np.nan], [size * gamma, np.nan, np.nan]])
         run_lanes(measure.decide, 3, 1, (facts, flags, sizes, np.zeros(6, np.int32), limits.coupling,
-                                         limits.most_coupling, limits.cond, 1.0, WORST, 3, 3, 3))
+                                         limits.most_coupling, limits.cond, 1.0, WORST, TOLD / UNKNOWN, 3, 3, 3))
         assert flags[names("Flag").index("STATUS")].tolist() == [outer, inner, outer]
         assert outer == (Status.GOOD if share < 1.0 else Status.FAILED)
 
@@ -225,7 +226,7 @@ def decided(lanes: int = 5, *, sizes: float = 0.0, theta: float = 1e-6, depth: t
                                   "RUNG": 0, "TOO_DEEP": 0, "TELLS": 1, "BLOCK_TELLS": 1, **flags})
     between = np.stack([np.ones(lanes), np.ones(lanes), np.full(lanes, 1e-3 * sizes)])
     run_lanes(measure.decide, lanes, 1, (facts, told, between, chains, limits.coupling, limits.most_coupling,
-                                         limits.cond, 1.0, WORST, 3, lanes, lanes))
+                                         limits.cond, 1.0, WORST, TOLD / UNKNOWN, 3, lanes, lanes))
     return told[names("Flag").index("STATUS")].tolist()
 
 
@@ -250,6 +251,19 @@ def test_who_is_eliminated_must_tell_its_bins_apart() -> None:
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0]) == [G, G, G, F, G]
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], depth=((5 + 1, 2),)) == [G, F, G, F, G]
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], sizes=2e3)[2] == F
+
+
+def test_who_is_in_a_chain_must_tell_with_those_beyond() -> None:
+    """Fibres 3 and 4 each have blocks that tell, and S that does not: nothing distinguishes the two from one another.
+    Fibre 2 has them in a chain; so does 1, where the less it takes of them, the less they have to tell."""
+    alone, chains = {"TELLS": [1, 1, 1, 0, 0]}, ((5 + 2, 1), (5 + 1, 2))
+    assert decided(**alone, NOT_WEAK=1) == [G, G, G, F, F]
+    near, far = [1e-6, 1e-6, 0.9, 0.9, 1.0], [1e-6, 1e-6, 5e-3, 0.9, 1.0]
+    assert decided(**alone, NOT_WEAK=1, FIRST_THETA=near, depth=chains) == [G, F, F, F, F]
+    assert decided(**alone, NOT_WEAK=1, FIRST_THETA=far, depth=chains) == [G, G, F, F, F]
+    assert decided(**alone, NOT_WEAK=0, FIRST_THETA=far, depth=chains) == [G, F, F, F, F]
+    nothing = [1e-6, 1e-6, 1e-11, 0.9, 1.0]
+    assert decided(**alone, NOT_WEAK=0, FIRST_THETA=nothing, depth=chains) == [G, G, F, F, F], "nothing comes through"
 
 
 def test_what_comes_through_a_chain() -> None:
@@ -406,7 +420,7 @@ def test_bound_is_above_what_chains_leave_out(mask: str, wing: float) -> None:
         changed = np.linalg.eigvalsh(root.T @ (without_far(case, i)[part] - s) @ root)
         error = np.abs(changed).max() - 10 * EPS * np.linalg.cond(s)
         for limit, status in ((max(error, 1e-30), F), (0.1, G)):
-            run_lanes(measure.decide, 6, 1, (facts, flags, sizes, depth, limit, 0.0, np.inf, 1.0, WORST, nd, 6, 6))
+            run_lanes(measure.decide, 6, 1, (facts, flags, sizes, depth, limit, 0.0, np.inf, 1.0, WORST, 1.0, nd, 6, 6))
             assert flags[names("Flag").index("STATUS"), i] == status
 
 
@@ -432,7 +446,7 @@ def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
     table = device_tables.questions_table()
     run_lanes(sweeps.ask.sized(reach), lanes, 1, (yes, related, related, None, facts, flags, table,
                                                   -device_tables.SHARE, 99, nwave, reach, lanes))
-    run_lanes(measure.tell, lanes, 1, (flags, yes, flag, lanes))
+    run_lanes(measure.tell, lanes, 1, (flags, yes, flag, 0, lanes))
     assert flags[flag].tolist() == [1, 0, 1, 1]
 
 

@@ -111,3 +111,11 @@ def band_tells(band: Array, diagonal: Array) -> bool:
     shifted[0] -= diagonal / TOLD
     info: int = lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1]
     return info == 0
+
+
+def whole_tells(matrix: Array, diagonal: Array) -> bool:
+    """The same of S as a whole, (n, n)."""
+    shifted = np.array(matrix, order="F")
+    shifted.ravel(order="K")[::len(shifted) + 1] -= diagonal / TOLD
+    info: int = lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)[1]
+    return info == 0

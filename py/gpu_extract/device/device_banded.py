@@ -17,7 +17,7 @@ from gpu_extract.decorrelate.narrow.by_bins import SLOWEST
 from gpu_extract.decorrelate.narrow.schur import DECAY, LEFT, OF_POLES, WORST
 from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
-from gpu_extract.decorrelate.weak import TOLD
+from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import (
     LONG,
@@ -101,14 +101,15 @@ class _Run:
             self.complements(0, self.sizes.halves[0])
         with recorder.device_span("measure"):
             self.measure(0)
-            self.tells("BLOCK_TELLS", self.blocks(0), None, 1.0 / TOLD, s.hw, (s.hw, 2 * s.hw + 1))
+            self.tells({"BLOCK_TELLS": 0}, self.blocks(0), None, TOLD, s.hw, (s.hw, 2 * s.hw + 1))
             self.look_beyond()
             self.widen()
             self.chains()
             self.complements(eliminate.WIDER, self.sizes.half)
             for width in range(1, len(self.sizes.halves)):
                 self.measure(width)
-            self.tells("TELLS", self.a["band"], "halves", 1.0 / TOLD, self.sizes.half, (0, self.sizes.half + 1))
+            self.tells({"TELLS": device_tables.TELLS, "NOT_WEAK": 0}, self.a["band"], "halves", UNKNOWN,
+                       self.sizes.half, (0, self.sizes.half + 1))
             self.decide()
             if s.nd > 1:
                 self.look_closer()
@@ -258,14 +259,16 @@ class _Run:
         """Row n of an array of one number for every fibre."""
         return self.a[table].part(n * self.fibres, (n + 1) * self.fibres)
 
-    def tells(self, flag: str, matrix: DeviceArray, halves: str | None, share: float, half: int,
+    def tells(self, flags: dict[str, int], matrix: DeviceArray, halves: str | None, scale: float, half: int,
               where: tuple[int, int]) -> None:
-        """Whether a matrix tells the bins of a fibre apart: definite less a share of the diagonal of icov, which one
-        question asks; of those of whom facts leave that open. where: its diagonal in a row, and elements of one."""
-        fibres, number = self.fibres, names("Flag").index(flag)
-        self.launch(measure.doubt, fibres, "facts", "flags", TOLD, number, fibres)
-        self.compare(matrix, "roots", halves, 1.0 / share, half, where)
-        self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
+        """Whether a matrix tells the bins of a fibre apart: definite less a share of the diagonal of icov, of those of
+        whom facts leave that open. flags: where answers go, and to which of the questions about `scale`; the first
+        flag is set for the others. where: its diagonal in a row, and elements of one."""
+        fibres, numbers = self.fibres, [names("Flag").index(flag) for flag in flags]
+        self.launch(measure.doubt, fibres, "facts", "flags", TOLD, numbers[0], fibres)
+        self.compare(matrix, "roots", halves, scale, half, where, 1 + max(flags.values()))
+        for number, question in zip(numbers, flags.values(), strict=True):
+            self.launch(measure.tell, fibres, "flags", "yes", number, question, fibres)
 
     def compare(self, matrix: DeviceArray, weights: str, halves: str | None, scale: float, half: int,
                 where: tuple[int, int], questions: int = 1) -> None:
@@ -286,7 +289,7 @@ class _Run:
                     SLOWEST, limits.tail / limits.cond, limits.cond, OF_POLES / LEFT, s.first, s.nout, s.nwave, half,
                     fibres)
         self.compare(*band, limits.tail, half, (0, half + 1))
-        self.launch(measure.tell, fibres, "flags", "yes", number, fibres)
+        self.launch(measure.tell, fibres, "flags", "yes", number, 0, fibres)
         self.launch(measure.weigh_far, s.nwave * fibres, weights, "blocks", "roots", "flags", s.nd, s.nwave, s.hw,
                     fibres, s.nfibre)
         self.compare(*band, MOST_SHARE, half, (0, half + 1), measure.QUESTIONS)
@@ -297,7 +300,8 @@ class _Run:
         """Whether the narrow band holds."""
         s, limits = self.sizes.shape, self.limits
         self.launch(measure.decide, self.fibres, "facts", "flags", "sizes", "depth", limits.coupling,
-                    limits.most_coupling, limits.cond, limits.distant, WORST, s.nd, self.fibres, s.nfibre)
+                    limits.most_coupling, limits.cond, limits.distant, WORST, TOLD / UNKNOWN, s.nd, self.fibres,
+                    s.nfibre)
 
     def look_beyond(self) -> None:
         """How strongly fibres farther than the next are coupled, and which fibres they reach through each other."""

@@ -8,11 +8,13 @@ from gpu_extract.data import Array
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import definite
 from gpu_extract.decorrelate.poles import LADDER, Poles, unit_poles
+from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device.cuda.text import measure, names, sweeps
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
 STRONG = definite.Questions((), (0.06, 0.12, 0.2, 0.3, 0.5), (6e-4, 4e-4, 2.2e-4))    # beside masks and the CCD's edge
 SHARES = definite.Questions((1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4))          # of what S is compared with
+TELLS = SHARES.ratios.index(TOLD / UNKNOWN)          # of them, with UNKNOWN as the unit
 MOST = Limits().cond            # it is asked for itself, in place of the next ratio above it
 BETWEEN = [definite.Questions([MOST if low < MOST < ratio else ratio for low, ratio in pairwise((inf, *asked.ratios))])
            for asked in definite.BETWEEN]

@@ -23,7 +23,8 @@ from gpu_extract.decorrelate.narrow.by_bins import compared, cut_off
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
 from gpu_extract.decorrelate.narrow.definite import ABOVE, EPS, FAR, SHARES, Facts, ask
 from gpu_extract.decorrelate.narrow.measure import Gauge, Schur, Wanted
-from gpu_extract.decorrelate.windows import find
+from gpu_extract.decorrelate.weak import TOLD, UNKNOWN, told_factor
+from gpu_extract.decorrelate.windows import Window, find
 from gpu_extract.kernels.arena import Arena
 
 DECAY = 4.0       # of the truncated part from one of the bands to the next, measured: 3 to 8
@@ -69,6 +70,7 @@ class Neighbours:
         self._given_up: set[int] = set()
         self._by_bins: set[int] = set()
         self._far_shares: dict[int, float] = {}
+        self._told: dict[tuple[int, int, int, int, float], bool] = {}
 
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
@@ -243,13 +245,13 @@ class Neighbours:
         """Whether the fibres eliminated for this one, or chains of them, leave more than rounding of it."""
         windowed, chains = self._has_windows(fibre), self._chains_of(fibre)
         for j in self.couplings.eliminated(fibre):
-            i, told = fibre, self._tells(j)
-            while told and (i != fibre or j in chains) and self._chained(j, i, windowed):
+            i, outwards = fibre, [j]
+            while self._tells(j) and (i != fibre or j in chains) and self._chained(j, i, windowed):
                 i, j = j, 2 * j - i
-                told = self._tells(j)
-            if not told:
+                outwards.append(j)
+            if not (self._tells(j) and (windowed or self._tell_together(outwards))):
                 return False
-        return True
+        return not windowed or all(self._tell_beside(fibre, window) for window in self.windows[fibre])
 
     def _tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
@@ -260,6 +262,36 @@ class Neighbours:
         if windowed is not None and windowed.excess <= 1.0 and not windowed.facts.may_be_weak:
             return True
         return self.couplings.tells(fibre) or (plain is None and not self._at_first(fibre).facts.may_be_weak)
+
+    def _tell_beside(self, fibre: int, window: Window) -> bool:
+        """Whether the fibres eliminated in a window do: each is known by its S there, or, without a window, by its
+        block."""
+        lo, hi = window.fibres
+        inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None) for j in range(lo, hi)}
+        told = {j: self.couplings.tells(j) if found is None else found.tells for j, found in inside.items()}
+        bins = slice(window.start, window.start + len(window.exact))
+        return all(all(told[j] for j in side) or self._tell_together(side, bins)
+                   for side in (range(fibre - 1, lo - 1, -1), range(fibre + 1, hi)))
+
+    def _tell_together(self, outwards: Sequence[int], bins: slice = slice(None)) -> bool:
+        """Whether icov of the fibres that are eliminated for one behind each other distinguishes their bins, as far out
+        as they matter.
+
+        A single one is known by its own block. Two that icov does not distinguish from one another leave rounding of
+        the next, though each block by itself tells. An error of one comes through the couplings of all on the way: it
+        may be as much less certain than `fibre` has to be, up to a bin that is weak.
+        """
+        facts = [self._at_first(j).facts for j in outwards]
+        through = np.cumprod([each.theta for each in facts])
+        matter = int(np.count_nonzero(through > self.limits.coupling))       # they fall
+        weak = next((n for n, each in enumerate(facts[:matter]) if each.may_be_weak), None)
+        if matter < 2 or weak is None:
+            return True
+        ends, (start, stop, _) = sorted((outwards[0], outwards[matter - 1])), bins.indices(self.couplings.nwave)
+        told = ends[0], ends[1] + 1, start, stop, min(TOLD / float(through[weak]), UNKNOWN)
+        if told not in self._told:
+            self._told[told] = told_factor(self.couplings.icov, told[:2], told[2:4], told[4]) is not None
+        return self._told[told]
 
     def _chained(self, j: int, fibre: int, windowed: bool) -> bool:
         """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted.

@@ -18,6 +18,7 @@ import numpy as np
 
 from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow.coupling import Couplings
+from gpu_extract.decorrelate.weak import whole_tells
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
 from gpu_extract.kernels.arena import borrowed
 from gpu_extract.lapack import lapack
@@ -46,6 +47,7 @@ NOTHING = 1e-16     # change of S, in its own norm, by fibres that take no part:
 class Window:
     """Bins first .. last - 1 of a fibre; exact: (m, m), S of bins start, start + 1, ... around them.
 
+    fibres: lo .. hi - 1, those that took part in it; tells: whether it distinguishes its bins (decorrelate.weak)
     Bins without weight are decoupled, with 1 on the diagonal.
     """
 
@@ -53,6 +55,8 @@ class Window:
     last: int
     start: int
     exact: Array
+    fibres: tuple[int, int]
+    tells: bool
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> d
         own = {i: [p for p in pieces if first <= p[0] < last] for i, pieces in wanted.items()}
         own = {i: pieces for i, pieces in own.items() if pieces and i in windows}
         start, stop = max(first - pad, 0), min(last + pad, nwave)
-        exact = None
+        exact, around = None, (0, 0)
         if own and n < MOST_STRETCHES and last - first <= LONGEST_STRETCH:
             around = max(min(own) - REACH, 0), min(max(own) + REACH + 1, nfibre)
             distances = _reach(couplings, around, slice(start, stop)) + 1
@@ -188,7 +192,9 @@ def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> d
             if exact is None:
                 del windows[i]
             else:
-                windows[i] += [Window(*piece, start, exact[i - min(own)]) for piece in pieces]
+                found = exact[i - min(own)]
+                tells = whole_tells(found, couplings.icov[i, 0, start:stop, width // 2])
+                windows[i] += [Window(*piece, start, found, around, tells) for piece in pieces]
     return windows
 
 

@@ -356,11 +356,11 @@ BLOCK(64) void relate(index n, double *related, const double *matrix, const doub
     to[0] = own > 0.0 ? to[0] : 1e300;
 }
 
-// The answers.
-BLOCK(32) void tell(index i, int *flags, const double *yes, index flag, index lanes)
+// The answers to one of the questions; those who are not asked keep their flag.
+BLOCK(32) void tell(index i, int *flags, const double *yes, index flag, index question, index lanes)
 {
     if (flags[ACTIVE * lanes + i] > 0)
-        flags[flag * lanes + i] = yes[i] > 0.0;
+        flags[flag * lanes + i] = yes[question * lanes + i] > 0.0;
 }
 
 // The same of the couplings to farther fibres: the least of the shares of S, of which the first is `most`, that they are
@@ -380,7 +380,7 @@ struct Coupled {
     Fibre own;
     const double *sizes;
     const int *depth;
-    double coupling, distant, worst;
+    double coupling, distant, worst, less_told;
     index nd, size;
 
     // A bound on the coupling (not squared) of two fibres that are not next to each other: by the largest products, by what
@@ -432,29 +432,37 @@ struct Coupled {
         }
         return total;
     }
-    // Whether those that are eliminated, alone or in chains, tell their own bins apart.
+    // Whether those that are eliminated, alone or in chains, tell their own bins apart; in chains as far out as they matter,
+    // with those beyond them, and the better the nearer they are (decorrelate.narrow.schur, _tell_together).
     LANE bool eliminated_tell() const
     {
         bool told = true;
         LOOP(index, pair, 0, 2 * (nd - 1)) {
             index m = pair % 2 * own.lanes + own.i, d = 1 + pair / 2, j = counting(m, sizes, distant, d, own.lanes, size);
-            LOOP(index, n, 0, (j < 0 ? 0 : d == 1 ? 1 + depth[m] : 1))
-                told = told && own.at(pair % 2 ? j + n : j - n)[BLOCK_TELLS] > 0;
+            index length = j < 0 ? 0 : d == 1 ? 1 + depth[m] : 1;
+            double through = 1.0;
+            LOOP(index, n, 0, length) {
+                Fibre behind = own.at(pair % 2 ? j + n : j - n);
+                through *= behind[FIRST_THETA];
+                bool little = length == 1 || through <= coupling;
+                told = told && behind[BLOCK_TELLS] > 0 &&
+                       (little || behind[TELLS] > 0 || (through <= less_told && behind[NOT_WEAK] > 0));
+            }
         }
         return told;
     }
 };
 
-// GOOD where the narrow band holds, else EMPTY or FAILED.
+// GOOD where the narrow band holds, else EMPTY or FAILED; less_told: TELLS is for so much more than NOT_WEAK.
 BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, const int *depth, double coupling,
-                      double most_coupling, double most_cond, double distant, double worst, index nd, index lanes,
-                      index size)
+                      double most_coupling, double most_cond, double distant, double worst, double less_told, index nd,
+                      index lanes, index size)
 {
     Fibre fibre{facts, flags, i, lanes};
     fibre[STATUS] = fibre[ALIVE] > 0 ? FAILED : EMPTY;
     bool wide_enough = fibre[RUNG] >= 0 && fibre[TOO_DEEP] == 0 &&
                        ((fibre[EXCESS] <= 1.0 && fibre[COND] <= most_cond) || fibre[CUT_HOLDS] > 0);
-    Coupled all{fibre, sizes, depth, coupling, distant, worst, nd, size};
+    Coupled all{fibre, sizes, depth, coupling, distant, worst, less_told, nd, size};
     if (fibre[ALIVE] > 0 && wide_enough && fibre[TELLS] > 0 && all.eliminated_tell() &&
         all.all_orders() <= allowed(coupling, most_coupling, fibre[COND]))
         fibre[STATUS] = GOOD;

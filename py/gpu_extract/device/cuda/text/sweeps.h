@@ -107,7 +107,7 @@ BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *
 
 // What is known of a fibre: numbers, and integers.
 enum Fact { COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, FAR_SHARE, BOUND, EXCESS, ONES, CROSS, BOTH };
-enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED, BLOCK_TELLS, TELLS, CUT_HOLDS };
+enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED, BLOCK_TELLS, TELLS, NOT_WEAK, CUT_HOLDS };
 
 struct Fibre {
     double *facts;
