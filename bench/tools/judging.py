@@ -10,6 +10,7 @@ from simulated_device import SimulatedDevice
 from gpu_extract.data import Frame, Image, SpecMask
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.errors import GpuExtractError, InternalError
+from gpu_extract.normal import FAINT_LIGHT
 from gpu_extract.oracle import diagonals, solve_bundle
 from gpu_extract.oracle.exact import WEAK, solve_exact
 from gpu_extract.run import extract
@@ -19,7 +20,7 @@ FLOOR = 1e-8             # sigma: asked for where cond is small
 HOPELESS = 1e-3          # sigma: what is worse must be flagged, whatever rounding leaves
 KEEPS = 0.1              # of the information with all pixels good: such a bin must not be flagged
 CLEAN = 1e8              # cond with all pixels good beyond which shares of information are not judged
-OFF = 1e-6               # light below which a bin is all but off the CCD: there is little that masks could take
+OFF = FAINT_LIGHT / KEEPS**0.5   # light of a bin all but off the CCD: who keeps KEEPS of that may be flagged as faint
 EASY = 1e5               # cond up to which the oracle in double precision is 100 times better than the bound
 EVEN = 1e8               # and ratio of the bins' ivar
 ONE_WAY = 10.0           # the diagonal is one way to round of many
