@@ -194,7 +194,7 @@ def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
     uneven_shift, since bins know different amounts.
     """
     bundle, gamma = make_bundle(2, 40), 1e-5
-    gauge = Neighbours(bundle.normal, bundle.x, Limits())._gauge
+    gauge = Neighbours(bundle.normal, bundle.x, Limits()).first.gauge
     sums = np.array([[(2.0 * shift)**2, 0.0, 0.0, 0.0, tail * gamma / 4.0]])
     _, _, (excess,), _, (found,), _ = gauge._judged(sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)])
     assert (excess <= 1.0) == holds
@@ -208,7 +208,7 @@ def test_no_band_is_refused_for_what_was_not_asked(mask, fibre):
     bundle = make_bundle(4, 100, mask=mask)
 
     def first(tail):
-        return Neighbours(bundle.normal, bundle.x, Limits(tail=tail, window=np.inf))._at_first(fibre)
+        return Neighbours(bundle.normal, bundle.x, Limits(tail=tail, window=np.inf)).first.at(fibre)
 
     coarse = first(1.0)
     s = full_of(coarse.room.band(coarse.place))
@@ -226,7 +226,7 @@ def test_weights_of_masked_bins_excuse_no_coupling():
     """Nor for couplings; test/device/test_device_banded.py asks the same of the device."""
     limits = Limits()
     neighbours = Neighbours(make_bundle(2, 40).normal, np.ones((2, 40)), limits)
-    first = neighbours._at_first(0)
+    first = neighbours.first.at(0)
 
     def holds(facts, error, bound=1.0):
         neighbours._best[0] = first._replace(facts=facts, excess=0.0, bound=bound * first.bound)

@@ -184,7 +184,7 @@ def test_chains_outside_of_windows():
         schur, own = neighbours.complement(i), slice(i * n, (i + 1) * n)
         exact = np.linalg.inv(bundle.covariance[own, own])
         assert schur.windows and schur.holds
-        second = neighbours._at_first(i, windowed=True)
+        second = neighbours.first.at(i, windowed=True)
         apart = [_apart(each, exact, bundle.normal.weight[i]) for each in (schur, second)]
         assert apart[0] < 1e-11 and apart[1] > 20.0 * apart[0]
         oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
@@ -223,7 +223,7 @@ def test_a_strong_coupling_is_told(mask, wing):
     neighbours, block = Neighbours(bundle.normal, bundle.x, Limits()), [slice(i * n, (i + 1) * n) for i in range(6)]
     assert len(neighbours.windows) == 6 * windowed
     for i in range(6):
-        schur, own = neighbours._at_first(i, windowed=windowed), bundle.dense[block[i], block[i]].copy()
+        schur, own = neighbours.first.at(i, windowed=windowed), bundle.dense[block[i], block[i]].copy()
         taken = sum(bundle.dense[block[i], block[j]] @ np.linalg.pinv(bundle.dense[block[j], block[j]])
                     @ bundle.dense[block[j], block[i]] for j in (i - 1, i + 1) if 0 <= j < 6)
         for first, matrix in schur.windows:
@@ -245,9 +245,9 @@ def test_the_second_order_outside_of_windows(thetas, holds):
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     for cond, excused in ((1e8, True), (1e3, False)):
         for i in range(6):
-            first, theta = neighbours._at_first(i, windowed=True), thetas[i != 2]
+            first, theta = neighbours.first.at(i, windowed=True), thetas[i != 2]
             neighbours._best[i] = first._replace(facts=Facts(cond, theta, 1e-3), seam=0.0, excess=0.0)
-            neighbours._first[True][i] = neighbours._best[i]
+            neighbours.first._found[True][i] = neighbours._best[i]
         assert neighbours._window_holds(2) == (holds and (excused or thetas[0] < 1e-4))
 
 
@@ -293,7 +293,7 @@ def test_windows_give_up_what_they_can_do_without(monkeypatch):
         monkeypatch.setattr(windows, "FAINT", faint)
         monkeypatch.setattr(windows, "SAME", same)
         neighbours = Neighbours(bundle.normal, bundle.x, Limits())
-        return {i: (neighbours._at_first(i, windowed=True), found[0]) for i, found in neighbours.windows.items()}
+        return {i: (neighbours.first.at(i, windowed=True), found[0]) for i, found in neighbours.windows.items()}
     full = measured(0.0, 0.0)
     for faint, same, share in ((1e-9, 1e-12, 0.9), (1e-7, 1e-10, 0.7)):
         for i, (short, window) in measured(faint, same).items():

@@ -149,7 +149,7 @@ def test_a_chain_of_masked_fibres() -> None:
     found, _ = check(case)
     assert (found.status == Status.GOOD).all()
     neighbours = banded.Neighbours(case.normal, case.x, banded.Limits())
-    assert neighbours._chained(1, 2, windowed=False), "this case was meant to have a chain"
+    assert neighbours.first.chained(1, 2, windowed=False), "this case was meant to have a chain"
 
 
 def test_pairs_of_every_depth() -> None:

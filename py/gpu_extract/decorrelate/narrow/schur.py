@@ -12,7 +12,7 @@ windows). The truncated part, the effect of farther neighbours and of their mutu
 spectrum are measured for every fibre; these facts decide (`Schur.holds`).
 """
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +20,10 @@ import numpy as np
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.by_bins import compared, cut_off
-from gpu_extract.decorrelate.narrow.coupling import Couplings, Share
+from gpu_extract.decorrelate.narrow.coupling import Share
 from gpu_extract.decorrelate.narrow.definite import ABOVE, EPS, FAR, SHARES, Facts, ask
-from gpu_extract.decorrelate.narrow.measure import Gauge, Schur, Wanted
-from gpu_extract.decorrelate.weak import TOLD, UNKNOWN, told_factor
-from gpu_extract.decorrelate.windows import Window, find
+from gpu_extract.decorrelate.narrow.first_look import FirstLook
+from gpu_extract.decorrelate.narrow.measure import Schur, Wanted
 from gpu_extract.kernels.arena import Arena
 
 DECAY = 4.0       # of the truncated part from one of the bands to the next, measured: 3 to 8
@@ -54,23 +53,16 @@ class Neighbours:
 
     def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None,
                  kept: slice = slice(None)):
-        arena, self._kept = arena or Arena(), kept
-        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), arena)
-        self.limits, self.nfibre = limits, len(normal.rhs)
-        self.widths = limits.widths(self.couplings.own, normal.halfband)
-        self.windows = find(self.couplings, limits.window)
-        self._gauge = Gauge(self.couplings, limits, self.widths, arena)
-        self._narrowest = self._gauge.room(self.nfibre + len(self.windows), self.widths[0])
+        self.first, self._kept = FirstLook(normal, x, limits, arena or Arena()), kept
+        self.limits, self.couplings, self.windows = limits, self.first.couplings, self.first.windows
+        self.widths = self.first.widths
         self._chains: dict[tuple[int, int, int, bool], Share] = {}
-        self._first: dict[bool, dict[int, Schur]] = {False: {}, True: {}}
         self._beyond: dict[int, float] = {}
-        self._strong: dict[tuple[int, int, bool], bool] = {}
         self._best: dict[int, Schur] = {}
         self._chained_too: set[int] = set()     # fibres with windows, and chains outside of them
         self._given_up: set[int] = set()
         self._by_bins: set[int] = set()
         self._far_shares: dict[int, float] = {}
-        self._told: dict[tuple[int, int, int, int, float], bool] = {}
 
     def prepare(self, fibres: tuple[int, int]) -> None:
         """Make the complements of fibres lo .. hi - 1, each in the narrowest of the bands of `Limits` that holds it.
@@ -78,23 +70,23 @@ class Neighbours:
         All neighbours that are needed in one width are eliminated together, eight at a time.
         """
         reach = 2 * max(self.couplings.distances)
-        around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.nfibre))
+        around = range(max(fibres[0] - reach, 0), min(fibres[1] + reach, self.first.nfibre))
         self.couplings.eliminate(around, self.widths[0])
         wanted = [i for i in range(*fibres) if i not in self._best]
         windowed = [i for i in wanted if i in self.windows]
-        near = {j for i in windowed for j in self._near(i)}
-        self._measure_first(near & self.windows.keys(), windowed=True)
-        self._measure_first(near - self.windows.keys())
+        near = {j for i in windowed for j in self.first.near(i)}
+        self.first.measure(near & self.windows.keys(), windowed=True)
+        self.first.measure(near - self.windows.keys())
         self._chained_too.update([i for i in windowed if self._coupled_outside(i)])
-        self._choose({i: self._at_first(i, windowed=True) for i in windowed})
+        self._choose({i: self.first.at(i, windowed=True) for i in windowed})
         plain = [i for i in windowed if i not in self._chained_too]
         helped = [i for i in plain if not self._window_holds(i) and self._chains_help(i)]
         self._chained_too.update(helped)
         self._choose({i: self._best[i] for i in helped})
         self._given_up.update([i for i in windowed if not self._window_holds(i)])
         rest = [i for i in wanted if not self._has_windows(i)]
-        self._measure_first({j for i in rest for j in self._near(i)})
-        self._choose({i: self._at_first(i) for i in rest})
+        self.first.measure({j for i in rest for j in self.first.near(i)})
+        self._choose({i: self.first.at(i) for i in rest})
 
     def _choose(self, found: dict[int, Schur]) -> None:
         """Keep what was measured if it holds; otherwise measure in wider bands until one does."""
@@ -108,8 +100,8 @@ class Neighbours:
             chained = {(j, i) for i in narrow for j in self._chains_of(i)}
             self.couplings.eliminate(sorted({j for i in narrow for j in self.couplings.eliminated(i)
                                              if (j, i) not in chained}), half)
-            room = self._gauge.room(len(narrow), half)
-            for i, measured in zip(narrow, self._gauge.measure([self._wanted(i, half) for i in narrow], room),
+            room = self.first.gauge.room(len(narrow), half)
+            for i, measured in zip(narrow, self.first.gauge.measure([self._wanted(i, half) for i in narrow], room),
                                    strict=True):
                 self._best[i], steps = measured, _steps(measured.excess, self.widths[n:])
                 wanted[i] = n + steps if steps else 0
@@ -159,7 +151,7 @@ class Neighbours:
             if not OF_POLES * math.sqrt(measured.bound) * largest <= LEFT:      # nor NaN
                 return False
             least[self._kept] += measured.bound / self.limits.cond
-        return compared(measured, least, ABOVE, self._gauge.work).theta < 1.0
+        return compared(measured, least, ABOVE, self.first.gauge.work).theta < 1.0
 
     def _window_holds(self, fibre: int) -> bool:
         """Whether a fibre is within the limits outside its windows, to second order in the coupling or with chains."""
@@ -170,58 +162,31 @@ class Neighbours:
 
     def _outside(self, fibre: int) -> float:
         """What the second order neglects of a fibre with windows outside of these, in the norm of S."""
-        near = [self._known(j, fibre).theta for j in self._near(fibre) if j != fibre]
+        near = [self._known(j, fibre).theta for j in self.first.near(fibre) if j != fibre]
         return self._known(fibre, fibre).theta * max(near) / 1.01
 
     def _coupled_outside(self, fibre: int) -> bool:
         """Whether that is too much in any band, and chains may do."""
         return self._outside(fibre) > self.limits.outside and max(self._known(i, fibre).theta
-                                                                  for i in self._near(fibre)) < 1.0
+                                                                  for i in self.first.near(fibre)) < 1.0
 
     def _chains_help(self, fibre: int) -> bool:
         """Whether a fibre with windows would hold but for the coupling, which the seam has, too."""
-        return self._holds(fibre, 0.0) and max(self._known(i, fibre).theta for i in self._near(fibre)) < 1.0
+        return self._holds(fibre, 0.0) and max(self._known(i, fibre).theta for i in self.first.near(fibre)) < 1.0
 
     def _has_windows(self, fibre: int) -> bool:
         """Whether a fibre has windows, and they hold as far as is known."""
         return fibre in self.windows and fibre not in self._given_up
 
-    def _near(self, fibre: int) -> range:
-        """A fibre and its next neighbours."""
-        return range(max(fibre - 1, 0), min(fibre + 2, self.nfibre))
-
-    def _measure_first(self, fibres: Iterable[int], *, windowed: bool = False) -> None:
-        """Make S to second order in the coupling, in the narrowest band, with windows or without."""
-        wanted = [i for i in fibres if i not in self._first[windowed]]
-        if wanted:
-            found = self._gauge.measure([self._second_order(i, self.widths[0], windowed) for i in wanted],
-                                        self._narrowest)
-            self._first[windowed].update(zip(wanted, found, strict=True))
-
-    def _at_first(self, fibre: int, *, windowed: bool = False) -> Schur:
-        """The result of that for one fibre."""
-        if fibre not in self._first[windowed]:
-            self._measure_first([fibre], windowed=windowed)
-        return self._first[windowed][fibre]
-
     def _known(self, i: int, fibre: int) -> Facts:
         """Facts about fibre i in the narrowest band, outside windows where `fibre` has them (then i has them, too)."""
-        return self._facts(i, self._has_windows(fibre))
-
-    def _facts(self, fibre: int, windowed: bool) -> Facts:
-        """The same of one fibre, outside of windows that it has."""
-        return self._at_first(fibre, windowed=windowed and fibre in self.windows).facts
-
-    def _second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
-        """S to second order in the coupling, with windows or without."""
-        return Wanted(fibre, [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)],
-                      self.windows[fibre] if windowed else ())
+        return self.first.facts(i, self._has_windows(fibre))
 
     def _wanted(self, fibre: int, half: int) -> Wanted:
         """All of S in windows, and outside of them to all orders that matter."""
         windowed = self._has_windows(fibre)
         if windowed and fibre not in self._chained_too:
-            return self._second_order(fibre, half, True)
+            return self.first.second_order(fibre, half, True)
         return Wanted(fibre, [self._share(j, fibre, half, windowed) for j in self.couplings.eliminated(fibre)],
                       self.windows[fibre] if windowed else ())
 
@@ -239,79 +204,26 @@ class Neighbours:
         windowed = self._has_windows(fibre)
         if windowed and fibre not in self._chained_too:
             return []
-        return [j for j in self.couplings.eliminated(fibre) if self._chained(j, fibre, windowed)]
+        return [j for j in self.couplings.eliminated(fibre) if self.first.chained(j, fibre, windowed)]
 
     def _eliminated_tell(self, fibre: int) -> bool:
         """Whether the fibres eliminated for this one, or chains of them, leave more than rounding of it."""
         windowed, chains = self._has_windows(fibre), self._chains_of(fibre)
         for j in self.couplings.eliminated(fibre):
             i, outwards = fibre, [j]
-            while self._tells(j) and (i != fibre or j in chains) and self._chained(j, i, windowed):
+            while self.first.tells(j) and (i != fibre or j in chains) and self.first.chained(j, i, windowed):
                 i, j = j, 2 * j - i
                 outwards.append(j)
-            if not (self._tells(j) and (windowed or self._tell_together(outwards))):
+            if not (self.first.tells(j) and (windowed or self.first.tell_together(outwards))):
                 return False
-        return not windowed or all(self._tell_beside(fibre, window) for window in self.windows[fibre])
-
-    def _tells(self, fibre: int) -> bool:
-        """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
-        or by the block. With windows that are within the limits, S is known but for a hundredth of itself."""
-        plain, windowed = (self._first[kind].get(fibre) for kind in (False, True))
-        if plain is not None and not plain.facts.may_be_weak:
-            return True
-        if windowed is not None and windowed.excess <= 1.0 and not windowed.facts.may_be_weak:
-            return True
-        return self.couplings.tells(fibre) or (plain is None and not self._at_first(fibre).facts.may_be_weak)
-
-    def _tell_beside(self, fibre: int, window: Window) -> bool:
-        """Whether the fibres eliminated in a window do: each is known by its S there, or, without a window, by its
-        block."""
-        lo, hi = window.fibres
-        inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None) for j in range(lo, hi)}
-        told = {j: self.couplings.tells(j) if found is None else found.tells for j, found in inside.items()}
-        bins = slice(window.start, window.start + len(window.exact))
-        return all(all(told[j] for j in side) or self._tell_together(side, bins)
-                   for side in (range(fibre - 1, lo - 1, -1), range(fibre + 1, hi)))
-
-    def _tell_together(self, outwards: Sequence[int], bins: slice = slice(None)) -> bool:
-        """Whether icov of the fibres that are eliminated for one behind each other distinguishes their bins, as far out
-        as they matter.
-
-        A single one is known by its own block. Two that icov does not distinguish from one another leave rounding of
-        the next, though each block by itself tells. An error of one comes through the couplings of all on the way: it
-        may be as much less certain than `fibre` has to be, up to a bin that is weak.
-        """
-        facts = [self._at_first(j).facts for j in outwards]
-        through = np.cumprod([each.theta for each in facts])
-        matter = int(np.count_nonzero(through > self.limits.coupling))       # they fall
-        weak = next((n for n, each in enumerate(facts[:matter]) if each.may_be_weak), None)
-        if matter < 2 or weak is None:
-            return True
-        ends, (start, stop, _) = sorted((outwards[0], outwards[matter - 1])), bins.indices(self.couplings.nwave)
-        told = ends[0], ends[1] + 1, start, stop, min(TOLD / float(through[weak]), UNKNOWN)
-        if told not in self._told:
-            self._told[told] = told_factor(self.couplings.icov, told[:2], told[2:4], told[4]) is not None
-        return self._told[told]
-
-    def _chained(self, j: int, fibre: int, windowed: bool) -> bool:
-        """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted.
-
-        windowed: for a fibre with windows, outside of which the coupling counts
-        """
-        if abs(j - fibre) > 1 or not 0 <= 2 * j - fibre < self.nfibre:
-            return False
-        pair = min(j, fibre), max(j, fibre), windowed
-        if pair not in self._strong:
-            theta = self._facts(fibre, windowed).theta * self._facts(j, windowed).theta
-            self._strong[pair] = theta > 1.01 * self.limits.coupling
-        return self._strong[pair]
+        return not windowed or all(self.first.tell_beside(fibre, window) for window in self.windows[fibre])
 
     def _share(self, j: int, fibre: int, half: int, windowed: bool) -> Share:
         """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals.
 
         Chains beside windows are made once, for all bands.
         """
-        if not self._chained(j, fibre, windowed):
+        if not self.first.chained(j, fibre, windowed):
             return self.couplings.share(j, fibre, half)
         key, widest = (j, fibre, half, windowed), self.widths[-1]
         if key not in self._chains:
@@ -334,8 +246,8 @@ class Neighbours:
         total, windowed = self._orders(fibre, fibre, facts), self._has_windows(fibre)
         for j in self._chains_of(fibre):
             i, through = fibre, 1.0
-            while self._chained(j, i, windowed):
-                first = self._facts(j, windowed)
+            while self.first.chained(j, i, windowed):
+                first = self.first.facts(j, windowed)
                 through *= first.theta
                 total += through * self._orders(j, fibre, first)
                 i, j = j, 2 * j - i
@@ -347,7 +259,7 @@ class Neighbours:
         Those that are not eliminated change S by their square; any of them together with two couplings to next
         neighbours by the product of the three, and there are six such products.
         """
-        near = self._near(place)
+        near = self.first.near(place)
         theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
         size = max(self.couplings.farthest(i) for i in near) / WORST
         if 6.0 * theta * size + size**2 <= self.limits.coupling:
@@ -369,7 +281,7 @@ class Neighbours:
             if fibre not in self._best:
                 self.prepare((fibre, fibre + 1))
             self._far_shares[fibre] = compared(self._best[fibre], self.couplings.beyond_next[fibre], SHARES,
-                                               self._gauge.work).theta
+                                               self.first.gauge.work).theta
         return self._far_shares[fibre]
 
     def _far(self, i: int, j: int, fibre: int) -> float:
@@ -383,10 +295,10 @@ class Neighbours:
     def _far_theta(self, fibre: int) -> float:
         """The coupling (squared) of a fibre to those farther than the next that are eliminated for it."""
         if fibre not in self._beyond:
-            first, half = self._at_first(fibre), self.widths[0]
+            first, half = self.first.at(fibre), self.widths[0]
             far = [j for j in self.couplings.eliminated(fibre) if abs(j - fibre) > 1]
             taken = np.sum([self.couplings.share(j, fibre, half).taken[:, :half + 1] for j in far], axis=0)
-            self._beyond[fibre] = ask(first.room.band(first.place), taken, first.bound, FAR, self._gauge.work).theta
+            self._beyond[fibre] = ask(first.band, taken, first.bound, FAR, self.first.gauge.work).theta
         return self._beyond[fibre]
 
 

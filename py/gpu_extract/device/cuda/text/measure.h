@@ -433,7 +433,7 @@ struct Coupled {
         return total;
     }
     // Whether those that are eliminated, alone or in chains, tell their own bins apart; in chains as far out as they matter,
-    // with those beyond them, and the better the nearer they are (decorrelate.narrow.schur, _tell_together).
+    // with those beyond them, and the better the nearer they are (decorrelate.narrow.first_look, tell_together).
     LANE bool eliminated_tell() const
     {
         bool told = true;

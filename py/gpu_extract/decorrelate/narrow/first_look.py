@@ -1,0 +1,113 @@
+"""What is known of a bundle's fibres by S to second order in the coupling, in the narrowest band.
+
+It decides how S is made in the end (schur.py), and whether what is eliminated for it leaves more than rounding.
+"""
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from gpu_extract.data import Array, Normal
+from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow.coupling import Couplings
+from gpu_extract.decorrelate.narrow.definite import Facts
+from gpu_extract.decorrelate.narrow.measure import Gauge, Schur, Wanted
+from gpu_extract.decorrelate.weak import TOLD, UNKNOWN, told_factor
+from gpu_extract.decorrelate.windows import Window, find
+from gpu_extract.kernels.arena import Arena
+
+
+class FirstLook:
+    """S of each fibre that is asked about, outside of its windows or without them, and what follows of eliminations.
+
+    windowed: outside of the windows of those fibres that have any
+    """
+
+    def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena):
+        self.limits, self.nfibre = limits, len(normal.rhs)
+        self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), arena)
+        self.widths = limits.widths(self.couplings.own, normal.halfband)
+        self.windows = find(self.couplings, limits.window)
+        self.gauge = Gauge(self.couplings, limits, self.widths, arena)
+        self._room = self.gauge.room(self.nfibre + len(self.windows), self.widths[0])
+        self._found: dict[bool, dict[int, Schur]] = {False: {}, True: {}}
+        self._strong: dict[tuple[int, int, bool], bool] = {}
+        self._told: dict[tuple[int, int, int, int, float], bool] = {}
+
+    def near(self, fibre: int) -> range:
+        """A fibre and its next neighbours."""
+        return range(max(fibre - 1, 0), min(fibre + 2, self.nfibre))
+
+    def measure(self, fibres: Iterable[int], *, windowed: bool = False) -> None:
+        """Make S to second order in the coupling, in the narrowest band, with windows or without."""
+        wanted = [i for i in fibres if i not in self._found[windowed]]
+        if wanted:
+            found = self.gauge.measure([self.second_order(i, self.widths[0], windowed) for i in wanted], self._room)
+            self._found[windowed].update(zip(wanted, found, strict=True))
+
+    def at(self, fibre: int, *, windowed: bool = False) -> Schur:
+        """The result of that for one fibre."""
+        if fibre not in self._found[windowed]:
+            self.measure([fibre], windowed=windowed)
+        return self._found[windowed][fibre]
+
+    def facts(self, fibre: int, windowed: bool) -> Facts:
+        """The same of one fibre, outside of windows that it has."""
+        return self.at(fibre, windowed=windowed and fibre in self.windows).facts
+
+    def second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
+        """S to second order in the coupling, with windows or without."""
+        return Wanted(fibre, [self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)],
+                      self.windows[fibre] if windowed else ())
+
+    def chained(self, j: int, fibre: int, windowed: bool) -> bool:
+        """Whether fibre j is eliminated for `fibre` after the contribution of the fibre beyond it was subtracted.
+
+        windowed: for a fibre with windows, outside of which the coupling counts
+        """
+        if abs(j - fibre) > 1 or not 0 <= 2 * j - fibre < self.nfibre:
+            return False
+        pair = min(j, fibre), max(j, fibre), windowed
+        if pair not in self._strong:
+            theta = self.facts(fibre, windowed).theta * self.facts(j, windowed).theta
+            self._strong[pair] = theta > 1.01 * self.limits.coupling
+        return self._strong[pair]
+
+    def tells(self, fibre: int) -> bool:
+        """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
+        or by the block. With windows that are within the limits, S is known but for a hundredth of itself."""
+        plain, windowed = (self._found[kind].get(fibre) for kind in (False, True))
+        if plain is not None and not plain.facts.may_be_weak:
+            return True
+        if windowed is not None and windowed.excess <= 1.0 and not windowed.facts.may_be_weak:
+            return True
+        return self.couplings.tells(fibre) or (plain is None and not self.at(fibre).facts.may_be_weak)
+
+    def tell_beside(self, fibre: int, window: Window) -> bool:
+        """Whether the fibres eliminated in a window do: each is known by its S there, or, without a window, by its
+        block."""
+        lo, hi = window.fibres
+        inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None) for j in range(lo, hi)}
+        told = {j: self.couplings.tells(j) if found is None else found.tells for j, found in inside.items()}
+        bins = slice(window.start, window.start + len(window.exact))
+        return all(all(told[j] for j in side) or self.tell_together(side, bins)
+                   for side in (range(fibre - 1, lo - 1, -1), range(fibre + 1, hi)))
+
+    def tell_together(self, outwards: Sequence[int], bins: slice = slice(None)) -> bool:
+        """Whether icov of the fibres that are eliminated for one behind each other distinguishes their bins, as far out
+        as they matter.
+
+        A single one is known by its own block. Two that icov does not distinguish from one another leave rounding of
+        the next, though each block by itself tells. An error of one comes through the couplings of all on the way: it
+        may be as much less certain than `fibre` has to be, up to a bin that is weak.
+        """
+        facts = [self.at(j).facts for j in outwards]
+        through = np.cumprod([each.theta for each in facts])
+        matter = int(np.count_nonzero(through > self.limits.coupling))       # they fall
+        weak = next((n for n, each in enumerate(facts[:matter]) if each.may_be_weak), None)
+        if matter < 2 or weak is None:
+            return True
+        ends, (start, stop, _) = sorted((outwards[0], outwards[matter - 1])), bins.indices(self.couplings.nwave)
+        told = ends[0], ends[1] + 1, start, stop, min(TOLD / float(through[weak]), UNKNOWN)
+        if told not in self._told:
+            self._told[told] = told_factor(self.couplings.icov, told[:2], told[2:4], told[4]) is not None
+        return self._told[told]
