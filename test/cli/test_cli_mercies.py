@@ -105,6 +105,43 @@ def test_every_program_says_its_version(name):
     assert done.stdout == f"{name} {__version__}\n"
 
 
+@pytest.fixture(scope="module")
+def small_frames(tmp_path_factory):
+    """A folder with two frames that differ."""
+    folder, frame = tmp_path_factory.mktemp("frames"), small_frame()
+    write_frame(folder / "a.fits", frame)
+    write_frame(folder / "b.fits", replace(frame, ivar=2 * frame.ivar))
+    return folder
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["a.fits", "a.fits"], ["a.fits", "b.fits"],
+                                   ["a.fits", "none.fits"]])
+@pytest.mark.parametrize("both", [False, True])
+def test_whoever_reads_may_leave(words, both, tmp_path, small_frames):
+    """`gpu_compare a b | head -1` ended with exit code 3, `gpu_extract ... 2>&1 | head -1` with 120: the exit code is
+    that of the work."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, str(BIN / "gpu_compare"), *words], stdout=write, cwd=small_frames,
+                          stderr=write if both else subprocess.PIPE, check=False,
+                          env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"})
+    os.close(write)
+    said = b"" if both or "none.fits" not in words else b"gpu_compare: error: none.fits: no such file; check the path\n"
+    wanted = ExitCode.CHECK_FAILED if "b.fits" in words else ExitCode.INPUT if "none.fits" in words else ExitCode.DONE
+    assert (done.returncode, done.stderr or b"") == (wanted, said)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["a.fits", "a.fits"]])
+def test_output_on_a_full_disk(words, small_frames):
+    """It ended with 120 and an exception at the end of Python."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, str(BIN / "gpu_compare"), *words], stdout=full, stderr=subprocess.PIPE,
+                              cwd=small_frames, check=False)
+    assert done.returncode == ExitCode.OUTPUT
+    assert done.stderr.startswith(b"gpu_compare: error: standard output cannot be written: No space left on device; ")
+    assert done.stderr.count(b"\n") == 1
+
+
 @pytest.mark.parametrize("name", ["s3://bucket/a.fits", "https://host/a.fits", "night/s3://bucket/a.fits"])
 def test_addresses_are_no_files(name, extract, files, tmp_path):
     scheme = "https" if "https" in name else "s3"
