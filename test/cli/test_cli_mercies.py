@@ -22,7 +22,7 @@ from numba import njit
 from edge_files import small_frame
 from gpu_extract import __version__
 from gpu_extract.cli.common import explain, log, on_terminal, run_main, show_progress, start_logging
-from gpu_extract.cli.compare import build_parser
+from gpu_extract.cli.compare import build_parser, main
 from gpu_extract.cli.report import Progress
 from gpu_extract.errors import ExitCode, InputError, check_local
 from gpu_extract.io.frame import read_frame, write_frame
@@ -129,6 +129,43 @@ def test_whoever_reads_may_leave(words, both, tmp_path, small_frames):
     said = b"" if both or "none.fits" not in words else b"gpu_compare: error: none.fits: no such file; check the path\n"
     wanted = ExitCode.CHECK_FAILED if "b.fits" in words else ExitCode.INPUT if "none.fits" in words else ExitCode.DONE
     assert (done.returncode, done.stderr or b"") == (wanted, said)
+
+
+@pytest.mark.parametrize(("module", "words"), [
+    ("gpu_extract.cli.compare", ["a.fits", "a.fits", "--limits", "NAME"]), ("gpu_perf.cli.perf", ["nsys", "NAME"]),
+    ("gpu_perf.cli.track", ["list", "--store", "NAME"]), ("gpu_stress.cli.stress", ["report", "-o", ".", "NAME"])])
+def test_a_name_that_is_too_long(module, words, small_frames, monkeypatch, capsys):
+    """It ended as an internal error, where it was asked whether there is such a file."""
+    monkeypatch.chdir(small_frames)
+    words = ["x" * 300 if word == "NAME" else word for word in words]
+    assert said_by(module, words, capsys).endswith(": the name is too long for a file; give a shorter one")
+
+
+def test_names_that_are_no_text_in_the_title_of_a_picture(small_frames, tmp_path):
+    """matplotlib refused them: it ended as an internal error."""
+    odd = tmp_path / "a\udcff.fits"
+    odd.write_bytes((small_frames / "a.fits").read_bytes())
+    picture = tmp_path / "p\udcff.png"
+    assert main([str(odd), str(small_frames / "a.fits"), "--plot", str(picture)]) == 0 and picture.exists()
+
+
+def test_libraries_that_do_not_fit_into_memory():
+    """With little memory allowed (ulimit -v), numpy cannot be loaded."""
+    error = ImportError("libscipy_openblas64_.so: failed to map segment from shared object")
+    assert explain(error) == explain(MemoryError())
+
+
+def test_json_that_is_nested_too_deep(tmp_path, small_frames, monkeypatch, capsys):
+    """It ended as an internal error; as a profile, it filled the memory of the machine."""
+    monkeypatch.chdir(small_frames)
+    deep = tmp_path / "machine.json"
+    deep.write_text("[" * 100000 + "]" * 100000)
+    words = ["a.fits", "a.fits", "--limits", str(deep)]
+    assert "not a file of limits" in said_by("gpu_extract.cli.compare", words, capsys)
+    assert "is not whole JSON" in said_by("gpu_perf.cli.perf", ["report", str(deep)], capsys)
+    assert "is not a profile" in said_by("gpu_perf.cli.perf", ["proflog", str(deep)], capsys)
+    (tmp_path / "results.jsonl").write_bytes(deep.read_bytes() + b"\n")
+    said_by("gpu_stress.cli.stress", ["report", str(tmp_path)], capsys)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["a.fits", "a.fits"]])

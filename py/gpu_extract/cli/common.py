@@ -222,9 +222,11 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gpu_"):
         return (f"{error.name} is not installed for {sys.executable}: install the package (README.md), which brings "
                 "what it needs, or take a Python that has it", ExitCode.INPUT)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"{error.filename}: the name is too long for a file; give a shorter one", ExitCode.INPUT
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return (f"standard output cannot be written: {error.strerror}; files under their final names are whole",
                 ExitCode.OUTPUT)
     if isinstance(error, FileNotFoundError) and error.filename is None:           # so os.getcwd raises it

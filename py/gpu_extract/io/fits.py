@@ -51,7 +51,7 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequenc
         except GpuExtractError:
             raise
         except Exception as error:
-            if not _of_astropy(error):
+            if not _of_astropy(error) or (isinstance(error, OSError) and error.errno):     # it is the disk
                 raise
             raise InputError(f"{name}: its content cannot be understood ({_short(error)}); {_AGAIN}") from error
 

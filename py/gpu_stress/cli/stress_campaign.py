@@ -57,7 +57,7 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
         try:
             there = json.loads(path.read_text(encoding="utf-8"))
             other = [key for key in SAME if there[key] != here[key]]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{path} does not describe a machine: name another folder") from error
         if other:
             raise InputError(f"{folder} was begun where {other[0]} is {there[other[0]]!r}, here it is "
