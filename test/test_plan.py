@@ -1,5 +1,6 @@
 """The plan: integers and one wavelength array, for every size that can be asked for."""
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise, product
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 import oracle
 from gpu_extract import plan
 from gpu_extract.config import ExtractConfig
+from gpu_extract.data import with_series
 from gpu_extract.errors import InputError
+from gpu_extract.run import extract
+from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 
 CONFIG = ExtractConfig(wavelength=(6040.0, 6160.0, 0.8))
 
@@ -51,10 +55,44 @@ def test_extended_grid(psf, pad, factor):
     np.testing.assert_array_equal(made.extended[made.inner], made.wave / factor)
     np.testing.assert_allclose(np.diff(made.extended), 0.8 / factor, rtol=1e-9)
     low, high = psf.wavelength_range
-    assert made.extended[0] >= low and made.extended[-1] <= high
+    rounded = plan.ROUNDED * high
+    assert made.extended[0] >= low - rounded and made.extended[-1] <= high + rounded
     below, above = made.inner.start, len(made.extended) - made.inner.stop
     assert below == pad or made.extended[0] - 0.8 / factor < low
     assert above == pad or made.extended[-1] + 0.8 / factor > high
+
+
+@pytest.mark.parametrize("step", [0.8, 0.1, 0.05, 1.1])
+@pytest.mark.parametrize("factor", [1.0, 1.0003, 0.99991])
+def test_a_bin_on_the_limit_of_the_psf_counts(psf, step, factor):
+    """Rounding put two of three such bins beyond it: they were lost, or a grid that ends there was refused."""
+    exact, of = Fraction(str(step)), Fraction(str(factor))
+    for first, count, below, above in product((5760, 6000), (26, 931), (0, 1, 7, 29), (0, 1, 13, 49)):
+        last = first + (count - 1) * exact
+        limits = [float(limit / of) for limit in (first - below * exact, last + above * exact)]
+        ends = with_series(psf, lambda series: replace(series, wmin=limits[0], wmax=limits[1]))  # noqa: B023
+        made = plan.make_plan(ends, ExtractConfig((float(first), float(last), step), wave_factor=factor), 50)
+        assert (made.inner.start, len(made.extended) - made.inner.stop) == (below, above)
+        short = with_series(psf, lambda series: replace(series, wmin=limits[0] * (1 + 1e-9),  # noqa: B023
+                                                        wmax=limits[1] * (1 - 1e-9)))  # noqa: B023
+        if below and above:
+            made = plan.make_plan(short, ExtractConfig((float(first), float(last), step), wave_factor=factor), 50)
+            assert (made.inner.start, len(made.extended) - made.inner.stop) == (below - 1, above - 1)
+
+
+@pytest.mark.parametrize("core", ["banded", "dense"])
+def test_a_grid_that_ends_on_the_limits_is_extracted(core):
+    """The spots there are those of a PSF that reaches farther: nothing goes wild a last bit beyond the limit."""
+    made = simulate(SimConfig(camera="tiny", seed=3, defects=NO_DEFECTS))
+    low, high = made.psf.wavelength_range
+    factor = 1.0001
+    config = ExtractConfig((low * factor, high * factor, (high - low) * factor / 50), core=core, wave_factor=factor)
+    wider = with_series(made.psf, lambda s: replace(s, wmin=s.wmin - 1e-9, wmax=s.wmax + 1e-9))
+    one, other = (extract(made.image, psf, config) for psf in (made.psf, wider))
+    good = one.ivar > 0
+    assert good.mean() > 0.9
+    # the spots move by 1e-9 A, 1e-9 pixels; a flux follows by no more than 1e-9 of its light, here below 1e4 sigma
+    assert np.abs((one.flux - other.flux) * np.sqrt(other.ivar))[good].max() < 1e-5
 
 
 # ---- fibres ---------------------------------------------------------------------------------------------------------

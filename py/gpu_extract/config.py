@@ -4,7 +4,8 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from gpu_extract.errors import Ranges, not_allowed, out_of_range, refuse
 
@@ -28,26 +29,53 @@ _RANGES: Ranges = {
     "tolerance": (1e-14, 1e-2, "lie between 1e-14 and 1e-2"),
 }
 
-_WORDS: dict[Any, str] = {str: "a word", bool: "True or False", float: "a number", float | None: "a number or None",
-                          int: "a whole number", int | None: "a whole number or None"}
+_WORDS: dict[Any, str] = {
+    str: "a word", bool: "True or False", int: "a whole number", float: "a number",
+    tuple[float, float, float]: "three numbers: first, last, step, in Angstrom",
+    tuple[float, float]: "two numbers: x, y, in pixels", tuple[int, ...]: "whole numbers"}
 
 
 def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value is of a setting's type: a whole number is a number, but True is none."""
+    if isinstance(kind, UnionType):
+        return any(_is_a(value, each) for each in get_args(kind))
+    if get_origin(kind) is tuple:
+        kinds = get_args(kind)
+        kinds = kinds[:1] * len(value) if kinds[-1] is ... and isinstance(value, tuple) else kinds
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_is_a, value, kinds))
     if isinstance(value, bool):
         return kind is bool
-    return isinstance(value, kind) or (isinstance(value, int) and isinstance(0.0, kind))
+    return isinstance(value, kind) or (isinstance(value, int) and kind is float)
+
+
+def _words(kind: Any) -> str:
+    """What a setting of a type must be."""
+    if isinstance(kind, UnionType):
+        return " or ".join("None" if each is type(None) else _words(each) for each in get_args(kind))
+    return _WORDS.get(kind) or f"a {kind.__name__}"
 
 
 def _without_numpy(value: Any) -> Any:
-    """Numbers and arrays of numpy as plain numbers and lists."""
-    return value.tolist() if hasattr(value, "tolist") and not hasattr(value, "unit") else value
+    """Numbers and arrays of numpy as plain numbers, sequences as tuples."""
+    value = value.tolist() if hasattr(value, "tolist") and not hasattr(value, "unit") else value
+    return tuple(map(_without_numpy, value)) if isinstance(value, list | tuple) else value
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value on one line, in short."""
     text = " ".join(repr(value).split())
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
+
+
+def plain(settings: Any) -> Iterator[str]:
+    """Make numpy's numbers and sequences in settings plain ones, which a digest can name; what is not of its type is
+    said."""
+    for each in fields(settings):
+        given = getattr(settings, each.name)
+        value = _without_numpy(given)
+        if not _is_a(value, each.type):
+            yield f"{each.name} is {shown(given)}, must be {_words(each.type)}"
+        object.__setattr__(settings, each.name, value)
 
 
 @dataclass(frozen=True)
@@ -99,20 +127,7 @@ class ExtractConfig:
     background: int | None = None
 
     def __post_init__(self) -> None:
-        refuse(list(self._plain()) or self._problems())
-
-    def _plain(self) -> Iterator[str]:
-        """Make numpy's numbers and sequences plain ones, which the digest can name; what is not of its type is said."""
-        for each in fields(self):
-            given = getattr(self, each.name)
-            value = _without_numpy(given)
-            if each.name == "wavelength":
-                value = tuple(map(_without_numpy, value)) if isinstance(value, list | tuple) else (value,)
-                if len(value) != 3 or not all(_is_a(number, float) for number in value):
-                    yield f"wavelength is {_shown(given)}, must be three numbers: first, last, step, in Angstrom"
-            elif not _is_a(value, each.type):
-                yield f"{each.name} is {_shown(given)}, must be {_WORDS[each.type]}"
-            object.__setattr__(self, each.name, value)
+        refuse(list(plain(self)) or self._problems())
 
     def _problems(self) -> Iterator[str]:
         wmin, wmax, dw = self.wavelength

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpu_extract.arrays import LANE, Array, IntArray, SpecMask
 from gpu_extract.arrays import read_only as read_only
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_kind
 
 
 class Card(NamedTuple):
@@ -71,7 +71,11 @@ MOST_SIDE = 129    # pixels of a spot's stamp along an axis: larger ones would t
 _UNITS = ("electron", "ph"), ("1 / electron2", "1 / ph2")      # of an image, and of its ivar
 
 
-def _cards(given: Any) -> tuple[Card, ...]:
+_A_FIBERMAP = ("a FiberMap: FiberMap(rows) of gpu_extract.data makes one of a structured array, a Table's as_array() "
+               "for example")
+
+
+def as_cards(given: Any) -> tuple[Card, ...]:
     """Header cards: those of a FITS header, of a dictionary, or (key, value) and (key, value, comment)."""
     found = getattr(given, "cards", given)
     try:
@@ -136,6 +140,7 @@ class Image:
     read_noise: electron, the smallest of any amplifier, where it is known: no ivar is much larger than its square's
         inverse
     noise: (ny, nx) electron, the read noise of every pixel, where it is known: further passes ask for it
+    ivar_unit: what a file says of the unit of ivar; another one than 1/electron2 is told
     """
 
     pix: np.ndarray
@@ -144,19 +149,21 @@ class Image:
     fibermap: FiberMap | None = None
     read_noise: float | None = None
     noise: np.ndarray | None = None
+    ivar_unit: str = ""
 
     def __post_init__(self) -> None:
+        check_kind("ivar_unit", self.ivar_unit, str, "a word")
         for name in ("pix", "ivar") if self.noise is None else ("pix", "ivar", "noise"):
             object.__setattr__(self, name, _real(name, getattr(self, name), _UNITS[name == "ivar"]))
             _check(name, getattr(self, name), (None, None) if name == "pix" else self.pix.shape)
         if self.read_noise is not None:
             number = _real("read_noise", self.read_noise, _UNITS[0])
             _check("read_noise", number, ())
+            if not 0 <= number < np.inf:
+                raise InputError(f"read_noise is {number}, must be a finite number of electrons, 0 or more")
             object.__setattr__(self, "read_noise", float(number))
-        if self.fibermap is not None and not isinstance(self.fibermap, FiberMap):
-            raise InputError(f"fibermap is {type(self.fibermap).__name__}, must be a FiberMap: FiberMap(rows) of "
-                             "gpu_extract.data makes one of a structured array, a Table's as_array() for example")
-        object.__setattr__(self, "cards", _cards(self.cards))
+        check_kind("fibermap", self.fibermap, FiberMap | None, _A_FIBERMAP)
+        object.__setattr__(self, "cards", as_cards(self.cards))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -288,10 +295,10 @@ class PsfModel:
     own: Legendre | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in (("x", Legendre), ("y", Legendre), ("own", Legendre | None), ("tail", Tail | None)):
-            if not isinstance(getattr(self, name), kind):
-                raise InputError(f"{name} of the PSF is of type {type(getattr(self, name)).__name__}, must be a "
-                                 f"{'Tail' if name == 'tail' else 'Legendre'}")
+        for name, kind, wanted in (
+                ("x", Legendre, "a Legendre"), ("y", Legendre, "a Legendre"), ("own", Legendre | None, "a Legendre"),
+                ("tail", Tail | None, "a Tail"), ("name", str, "a word"), ("identity", Mapping, "a dictionary")):
+            check_kind(f"{name} of the PSF", getattr(self, name), kind, wanted)
         if not isinstance(self.cores, list | tuple) or not all(isinstance(core, Core) for core in self.cores):
             raise InputError("cores of the PSF must be a tuple of one Core or two")
         object.__setattr__(self, "cores", tuple(self.cores))
@@ -627,6 +634,9 @@ class Rows(Spectra):
     rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
 
+_OPTIONAL = ("pixmask_fraction", "status", "own_wave")      # of a frame's arrays
+
+
 @dataclass(frozen=True)
 class Frame:
     """Extracted spectra.
@@ -660,13 +670,26 @@ class Frame:
     own_wave: Array | None = None
 
     def __post_init__(self) -> None:
+        for name, array in (("wave", _real("wave", self.wave)), ("fibres", _whole("fibres", self.fibres))):
+            _check(name, array, (None,))
+            object.__setattr__(self, name, array)
         shape = (len(self.fibres), len(self.wave))
+        self._check_rest()
         for name in (*OUTPUTS, "own_wave"):
             array = getattr(self, name)
-            if array is not None:
+            if array is not None or name not in _OPTIONAL:
                 array = _plain(name, array, kinds="iu" if name in ("mask", "status") else "fiu")
                 object.__setattr__(self, name, array)
                 _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)
+
+    def _check_rest(self) -> None:
+        """Raise InputError where a model, a header, a fibermap or notes are of another kind."""
+        check_kind("fibermap of the frame", self.fibermap, FiberMap | None, _A_FIBERMAP)
+        check_kind("notes of the frame", self.notes, Mapping, "a dictionary")
+        object.__setattr__(self, "cards", as_cards(self.cards))
+        if self.model is not None:
+            object.__setattr__(self, "model", _plain("model", self.model))
+            _check("model", self.model, (None, None))
 
     @property
     def ndiag(self) -> int:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 Ranges = Mapping[str, tuple[float, float, str]]       # name -> least, most, and what the value must
 
@@ -105,6 +106,19 @@ def out_of_range(settings: object, ranges: Ranges) -> Iterator[str]:
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
             yield f"{name} is {f'{value:g}' if isinstance(value, float) else value}, must {words}"
+
+
+def check_kind(name: str, given: object, kind: Any, wanted: str) -> None:
+    """Raise InputError where an argument is not of its kind. wanted: what it must be, in words"""
+    if not isinstance(given, kind):
+        raise InputError(f"{name} is of type {type(given).__name__}, must be {wanted}")
+
+
+def check_flags(**flags: object) -> None:
+    """Raise InputError where an argument is neither True nor False: words such as "no" would count as True."""
+    for name, given in flags.items():
+        if type(given).__name__ not in ("bool", "bool_"):       # numpy's, which is not loaded here
+            raise InputError(f"{name} is of type {type(given).__name__}, must be True or False")
 
 
 def file_name(path: object) -> str:

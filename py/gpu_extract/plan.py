@@ -17,6 +17,10 @@ from gpu_extract.errors import InputError
 TILE = 256            # wavelength bins of a tile of the normal equations
 MOST_NEIGHBOURS = 6   # fibres on each side of a dense patch at the very most
 SIGNAL = 100.0        # errors that a bright line is high
+# of a wavelength, by which a bin and a limit of the PSF may differ that are the same but for rounding: 3/2 eps of the
+# bin (half for the decimals of first and step, for their product, for the sum), as much of the limit (its decimals,
+# those of the factor, their product), and half for the difference and for the number of steps in it
+ROUNDED = 4 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -61,17 +65,17 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     wave = wavelength_grid(config.wavelength)
     low, high = psf.wavelength_range
     factor, step = config.wave_factor, config.wavelength[2]
-    first, last = wave[0] / factor, wave[-1] / factor
+    first, last, unsure = wave[0] / factor, wave[-1] / factor, ROUNDED * high
     short = [series for series in psf.series() if (first < series.wmin or last > series.wmax)
              and series.coeff[..., 1:].any()]           # constants hold everywhere
     lowest, highest = max([low, *(s.wmin for s in short)]), min([high, *(s.wmax for s in short)])
-    if first < lowest or last > highest:
+    if first < lowest - unsure or last > highest + unsure:
         made = f"{first:.8g} to {last:.8g}"
         moved = "" if factor == 1 else f" (the factor {factor} makes them {made})"
         raise InputError(f"wavelengths {wave[0]:g} to {wave[-1]:g} Angstrom were asked for, {psf.name} covers "
                          f"{lowest:g} to {highest:g}{moved}: choose --wavelength within that")
-    below = min(pad, int((wave[0] - low * factor) / step))
-    above = min(pad, int((high * factor - wave[-1]) / step))
+    below = min(pad, int((wave[0] - low * factor + unsure * factor) / step))
+    above = min(pad, int((high * factor - wave[-1] + unsure * factor) / step))
     extended = wavelength_grid(config.wavelength, below, above) / factor
     kept = np.delete(np.arange(psf.nfibre), list(dropped))
     whole = config.specmin, hi

@@ -1,4 +1,6 @@
 """The sequence of an extraction, and the public Python API."""
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -9,7 +11,7 @@ from numpy.typing import DTypeLike
 from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
-from gpu_extract.checks.arguments import check_arguments, rank_verbs
+from gpu_extract.checks.arguments import check_arguments, seam
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
@@ -18,7 +20,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, Frame, Image, PsfModel, Rows
 from gpu_extract.decorrelate.weak import HIDDEN
-from gpu_extract.errors import InputError
+from gpu_extract.errors import check_kind
 from gpu_extract.fibermap import rows_for
 from gpu_extract.known import known, looked_up_once
 from gpu_extract.lapack import one_thread
@@ -33,13 +35,15 @@ from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.exchange import make_draft
 
 
-def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL, recorder: Recorder = NULL,
-            threads: int = 1, backend: Backend = CPU, dtype: DTypeLike = np.float64) -> Frame | None:
+def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | None = SERIAL,
+            recorder: Recorder | None = NULL, threads: int = 1, backend: Backend | None = CPU,
+            dtype: DTypeLike = np.float64) -> Frame | None:
     """Extract the spectra of a CCD image.
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
     comm: the ranks that share the work (comm.py); recorder: perf.recorder; threads: of this process
     backend: what works on the bundles, cpu_frame.CPU or a device.frames.GpuFrames
+    (comm, recorder and backend may be None: one rank, no recorder, the CPU)
     dtype: of the frame's real numbers, float64 or what its file has, float32: all is computed in float64
     Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
     Raises InputError where fibres or wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not
@@ -49,8 +53,8 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = 
                     dtype=dtype)
 
 
-def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL,
-                 recorder: Recorder = NULL, threads: int = 1, dtype: DTypeLike = np.float64) -> Frame | None:
+def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | None = SERIAL,
+                 recorder: Recorder | None = NULL, threads: int = 1, dtype: DTypeLike = np.float64) -> Frame | None:
     """Extract the spectra of an image, starting from what `draft` has left of it, or of one like it.
 
     start: takes the place of one pass; all ranks give the same. The other arguments are those of `extract`.
@@ -60,11 +64,12 @@ def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfi
                     dtype=dtype)
 
 
-def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Comm, recorder: Recorder,
-             threads: int, backend: Backend, dtype: DTypeLike) -> Frame | None:
+def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Comm | None,
+             recorder: Recorder | None, threads: int, backend: Backend | None, dtype: DTypeLike) -> Frame | None:
     """The flow itself."""
     image, psf, config = what
-    with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
+    with _together(comm, recorder) as (comm, recorder):
+        backend = seam("backend", backend, CPU)
         check_arguments((*what, start), threads, dtype)
         config = config if start is None else replace(config, passes=max(config.passes, 2))    # one is there already
         check_unit(image)
@@ -93,19 +98,29 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         return replace(frame, fibermap=fibermap, notes=notes)
 
 
+@contextmanager
+def _together(comm: Comm | None, recorder: Recorder | None) -> Iterator[tuple[Comm, Recorder]]:
+    """Under this the ranks extract: the ranks and the recorder, those of one process and none for None."""
+    ranks = seam("comm", comm, SERIAL)
+    with ranks.together():
+        watcher = seam("recorder", recorder, NULL)
+        with compiling(watcher), one_thread(), looked_up_once():
+            yield ranks, watcher
+
+
 def _compared(what: tuple[Image, PsfModel, ExtractConfig], comm: Comm, recorder: Recorder) -> list[str]:
     """What rank 0 has to say of image and PSF: whether they belong together."""
     with recorder.span("compare"):
         return compare(*what) if comm.rank == 0 else []
 
 
-def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SERIAL, recorder: Recorder = NULL,
-          threads: int = 1, start: Draft | None = None) -> Draft:
+def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | None = SERIAL,
+          recorder: Recorder | None = NULL, threads: int = 1, start: Draft | None = None) -> Draft:
     """All passes over an image but the last, on all ranks: what `extract` can start from, and `model` draws.
 
     The arguments are those of `extract`; of config.passes, one pass is made at least. Raises what `extract` raises.
     """
-    with rank_verbs(comm).together(), compiling(recorder), one_thread(), looked_up_once():
+    with _together(comm, recorder) as (comm, recorder):
         check_arguments((image, psf, config, start), threads)
         check_unit(image)
         check_factor(psf, config)
@@ -118,8 +133,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm = SE
 
 def model(start: Draft) -> np.ndarray:
     """The light of a draft on the CCD: (ny, nx) electron, all bundles added up, tails beyond the stamps left out."""
-    if not isinstance(start, Draft):
-        raise InputError(f"start is of type {type(start).__name__}, must be a Draft, which draft makes")
+    check_kind("start", start, Draft, "a Draft, which draft makes")
     image = np.zeros(start.shape)
     for light in start.lights:
         piece = cut_piece(light.model, light.corner, (0, 0, *start.shape))

@@ -71,7 +71,7 @@ def read_lines(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> Iterato
         try:
             line = json.loads(text)
             known = belongs(line)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             known = False
         if not known:
             raise InputError(f"{path}, line {number}, does not belong there: nothing was changed, "

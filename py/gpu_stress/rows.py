@@ -114,7 +114,7 @@ def read_campaign(folder: Path, label: str | None = None) -> Campaign:
     outcomes = load(folder)
     try:
         machine = json.loads((folder / MACHINE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{folder} holds no campaign of gpu_stress ({MACHINE} cannot be read)") from error
     if not fits(machine, _MACHINE):
         raise InputError(f"{folder / MACHINE} does not describe a machine: name another folder")

@@ -10,9 +10,12 @@ from astropy.nddata import CCDData
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, Image, Legendre, Tail
+from gpu_extract.device.frames import GpuFrames
 from gpu_extract.errors import InputError
+from gpu_extract.io.frame import read_frame, write_frame
+from gpu_extract.io.image import read_image
 from gpu_extract.run import draft, extract, extract_from
-from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
 CONFIG = ExtractConfig((6020.0, 6060.0, 0.8))
 
@@ -83,10 +86,62 @@ def test_what_is_no_image_psf_or_setting(made):
     assert "start is of type str, must be a Draft" in refused(draft, image, psf, CONFIG, start="draft")
     for dtype in ("f2", int, complex, "float33"):
         assert "must be float64 or float32" in refused(extract, image, psf, CONFIG, dtype=dtype)
-    assert "fibermap is ndarray, must be a FiberMap" in refused(replace, image, fibermap=image.fibermap.rows)
+    assert "fibermap is of type ndarray, must be a FiberMap" in refused(replace, image, fibermap=image.fibermap.rows)
     assert refused(Image, [[1, 2], [3]], [[1, 2], [3]]) == "pix is no array: its rows differ in length"
     assert "read_noise has shape (2,)" in refused(replace, image, read_noise=np.ones(2))
     assert "read_noise is of type <U3" in refused(replace, image, read_noise="2.6")
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("recorder", "must be a Recorder of gpu_extract.perf.recorder, or None"), ("comm", "must be of gpu_extract.ranks"),
+    ("backend", "must be GpuFrames(CupyDevice) of gpu_extract.device for a GPU, or None for the CPU")])
+def test_what_takes_part_in_the_work(made, name, said):
+    """A word, a class in place of an object of it, and None, which is what is usual."""
+    for other, is_of in (("gpu", "of type str"), (GpuFrames, "the class GpuFrames"), (np.ones(2), "of type ndarray")):
+        assert refused(extract, made.image, made.psf, CONFIG, **{name: other}).startswith(f"{name} is {is_of}, {said}")
+    usual, frame = (extract(made.image, made.psf, CONFIG, **given) for given in ({}, {name: None}))
+    assert np.array_equal(usual.flux, frame.flux)
+
+
+def test_words_are_no_flags(tmp_path, made):
+    """check="no" was as good as True."""
+    path = tmp_path / "i.fits"
+    write_simulation(made, path)
+    for name in ("check", "fibermap", "noise"):
+        assert refused(read_image, path, **{name: "no"}) == f"{name} is of type str, must be True or False"
+    frame = extract(made.image, made.psf, CONFIG)
+    assert "scores is of type int, must" in refused(write_frame, tmp_path / "f.fits", frame, scores=1)
+    assert "commit is of type bool, must be a function" in refused(write_frame, tmp_path / "f.fits", frame, commit=True)
+    assert "cards is int, must be (key, value)" in refused(write_frame, tmp_path / "f.fits", frame, cards=3)
+    write_frame(tmp_path / "f.fits", frame, cards=[("WHO", "me")], commit=None)
+    assert Card("WHO", "me") in read_frame(tmp_path / "f.fits").cards
+
+
+def test_frames_that_are_none(made):
+    frame = extract(made.image, made.psf, CONFIG)
+    assert replace(frame, cards={"WHO": "me"}, fibres=frame.fibres.tolist()).cards == (Card("WHO", "me"),)
+    for what, value, said in (
+            ("wave", 3.0, "wave has shape ()"), ("fibres", "all", "fibres has shape ()"), ("cards", 3, "cards is int"),
+            ("flux", None, "flux is of type object"), ("model", "m", "model is of type <U1"),
+            ("model", np.ones(3), "model has shape (3,)"), ("notes", None, "notes of the frame is of type NoneType"),
+            ("fibermap", frame.flux, "fibermap of the frame is of type ndarray, must be a FiberMap")):
+        assert said in refused(replace, frame, **{what: value})
+    for what, value in (("name", 3), ("identity", "r0")):
+        assert f"{what} of the PSF is of type {type(value).__name__}, must be a" in refused(replace, made.psf,
+                                                                                           **{what: value})
+    for value in (np.nan, np.inf, -1.0):
+        assert f"read_noise is {value}, must be a finite" in refused(replace, made.image, read_noise=value)
+
+
+def test_simulations_of_what_is_no_setting(tmp_path, made):
+    config = SimConfig(camera="tiny", nspec=1)
+    assert refused(simulate, "tiny") == "config is of type str, must be a SimConfig"
+    for threads in (0, "2", 2.0, np.nan, None):
+        assert f"threads is {threads!r}, must be a whole" in refused(simulate, config, threads=threads)
+    assert "progress is of type int, must be a function" in refused(simulate, config, progress=3)
+    assert "recorder is of type str" in refused(simulate, config, recorder="r")
+    assert simulate(config, progress=None, recorder=None).image.shape == made.image.shape
+    assert "simulation is of type Image, must be a" in refused(write_simulation, made.image, tmp_path / "i.fits")
 
 
 def test_settings_are_said_on_one_line_in_short():

@@ -214,6 +214,20 @@ def test_another_unit_is_a_warning(unit, told):
     assert len(found) == told and all(f"BUNIT is {unit}: its pixels are taken for electrons" in text for text in found)
 
 
+@pytest.mark.parametrize(("unit", "of_ivar", "told"), [
+    *(("electron", word, False) for word in (
+        "", "1/electron2", "1 / electron^2", "electron**-2", "1/(electrons**2)", "1/e-2", "e-^-2", "1/ph2", "ph-2")),
+    (None, "1/electron2", False), (None, "1/adu2", True), ("adu", "1/adu2", False), ("adu", "1/electron2", True),
+    ("electron", "1/adu2", True), ("electron", "electron2", True), ("electron", "electron", True),
+    ("electron", "1/electron", True)])
+def test_a_unit_of_ivar_that_contradicts_is_a_warning(unit, of_ivar, told):
+    """A variance in place of its inverse, or one in ADU, went by without a word."""
+    psf, image = case()
+    found = compare(replace(image, cards=(Card("BUNIT", unit),), ivar_unit=of_ivar), psf, CONFIG)
+    said = [text for text in found if text.startswith(f"BUNIT of IVAR is {of_ivar}")]
+    assert len(said) == told and len(found) == told + (unit == "adu")
+
+
 # ---- the fibermap through the API -----------------------------------------------------------------------------------
 
 def test_fiber_decides_in_the_api_too():

@@ -22,7 +22,7 @@ from numba import njit
 from edge_files import small_frame
 from gpu_extract import __version__
 from gpu_extract.cli.common import explain, log, on_terminal, run_main, show_progress, start_logging
-from gpu_extract.cli.compare import build_parser
+from gpu_extract.cli.compare import build_parser, main
 from gpu_extract.cli.report import Progress
 from gpu_extract.errors import ExitCode, InputError, check_local
 from gpu_extract.io.frame import read_frame, write_frame
@@ -103,6 +103,80 @@ def test_nothing_is_made_up(capsys):
 def test_every_program_says_its_version(name):
     done = subprocess.run([sys.executable, str(BIN / name), "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{name} {__version__}\n"
+
+
+@pytest.fixture(scope="module")
+def small_frames(tmp_path_factory):
+    """A folder with two frames that differ."""
+    folder, frame = tmp_path_factory.mktemp("frames"), small_frame()
+    write_frame(folder / "a.fits", frame)
+    write_frame(folder / "b.fits", replace(frame, ivar=2 * frame.ivar))
+    return folder
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["a.fits", "a.fits"], ["a.fits", "b.fits"],
+                                   ["a.fits", "none.fits"]])
+@pytest.mark.parametrize("both", [False, True])
+def test_whoever_reads_may_leave(words, both, tmp_path, small_frames):
+    """`gpu_compare a b | head -1` ended with exit code 3, `gpu_extract ... 2>&1 | head -1` with 120: the exit code is
+    that of the work."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, str(BIN / "gpu_compare"), *words], stdout=write, cwd=small_frames,
+                          stderr=write if both else subprocess.PIPE, check=False,
+                          env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"})
+    os.close(write)
+    said = b"" if both or "none.fits" not in words else b"gpu_compare: error: none.fits: no such file; check the path\n"
+    wanted = ExitCode.CHECK_FAILED if "b.fits" in words else ExitCode.INPUT if "none.fits" in words else ExitCode.DONE
+    assert (done.returncode, done.stderr or b"") == (wanted, said)
+
+
+@pytest.mark.parametrize(("module", "words"), [
+    ("gpu_extract.cli.compare", ["a.fits", "a.fits", "--limits", "NAME"]), ("gpu_perf.cli.perf", ["nsys", "NAME"]),
+    ("gpu_perf.cli.track", ["list", "--store", "NAME"]), ("gpu_stress.cli.stress", ["report", "-o", ".", "NAME"])])
+def test_a_name_that_is_too_long(module, words, small_frames, monkeypatch, capsys):
+    """It ended as an internal error, where it was asked whether there is such a file."""
+    monkeypatch.chdir(small_frames)
+    words = ["x" * 300 if word == "NAME" else word for word in words]
+    assert said_by(module, words, capsys).endswith(": the name is too long for a file; give a shorter one")
+
+
+def test_names_that_are_no_text_in_the_title_of_a_picture(small_frames, tmp_path):
+    """matplotlib refused them: it ended as an internal error."""
+    odd = tmp_path / "a\udcff.fits"
+    odd.write_bytes((small_frames / "a.fits").read_bytes())
+    picture = tmp_path / "p\udcff.png"
+    assert main([str(odd), str(small_frames / "a.fits"), "--plot", str(picture)]) == 0 and picture.exists()
+
+
+def test_libraries_that_do_not_fit_into_memory():
+    """With little memory allowed (ulimit -v), numpy cannot be loaded."""
+    error = ImportError("libscipy_openblas64_.so: failed to map segment from shared object")
+    assert explain(error) == explain(MemoryError())
+
+
+def test_json_that_is_nested_too_deep(tmp_path, small_frames, monkeypatch, capsys):
+    """It ended as an internal error; as a profile, it filled the memory of the machine."""
+    monkeypatch.chdir(small_frames)
+    deep = tmp_path / "machine.json"
+    deep.write_text("[" * 100000 + "]" * 100000)
+    words = ["a.fits", "a.fits", "--limits", str(deep)]
+    assert "not a file of limits" in said_by("gpu_extract.cli.compare", words, capsys)
+    assert "is not whole JSON" in said_by("gpu_perf.cli.perf", ["report", str(deep)], capsys)
+    assert "is not a profile" in said_by("gpu_perf.cli.perf", ["proflog", str(deep)], capsys)
+    (tmp_path / "results.jsonl").write_bytes(deep.read_bytes() + b"\n")
+    said_by("gpu_stress.cli.stress", ["report", str(tmp_path)], capsys)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["a.fits", "a.fits"]])
+def test_output_on_a_full_disk(words, small_frames):
+    """It ended with 120 and an exception at the end of Python."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, str(BIN / "gpu_compare"), *words], stdout=full, stderr=subprocess.PIPE,
+                              cwd=small_frames, check=False)
+    assert done.returncode == ExitCode.OUTPUT
+    assert done.stderr.startswith(b"gpu_compare: error: standard output cannot be written: No space left on device; ")
+    assert done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.parametrize("name", ["s3://bucket/a.fits", "https://host/a.fits", "night/s3://bucket/a.fits"])

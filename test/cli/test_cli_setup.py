@@ -76,7 +76,7 @@ def test_all_is_written_though_nobody_reads_what(tmp_path):
     done = subprocess.run([sys.executable, str(ROOT / "bin" / "gpu_setup"), "templates", str(tmp_path / "jobs")],
                           stdout=write, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     os.close(write)
-    assert done.returncode == ExitCode.OUTPUT and done.stderr == b""
+    assert done.returncode == ExitCode.DONE and done.stderr == b""
     assert main(["templates", str(tmp_path / "whole")]) == 0
     names = [sorted(path.name for path in (tmp_path / folder).rglob("*")) for folder in ("jobs", "whole")]
     assert names[0] == names[1]

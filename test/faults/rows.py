@@ -83,6 +83,8 @@ PIXELS = (
         holds=(odd(make.both(make.doubles, make.ivar(0, FIRST))), APART)),
     Row("all pixels 0", make.pixel(0, ALL), "is its ivar right?", (shaped(FIBRES, BINS),)),
     Row("all pixels -100", make.pixel(-100, ALL), "is this its PSF, is its ivar right?", (shaped(FIBRES, BINS),)),
+    Row("a BUNIT of IVAR that is a variance's", make.keyword("BUNIT", "electron2", hdu="IVAR", where="image"),
+        "BUNIT of IVAR is electron2, that of the image electron: ivar is taken for 1/electron2", (SAME,)),
     Row("one NaN ivar", make.ivar(nan, ON_TRACE), "IVAR has 1 NaN, 0 negative and 0 infinite values"),
     Row("one Inf ivar", make.ivar(inf, ON_TRACE), "IVAR has 0 NaN, 0 negative and 1 infinite values"),
     Row("one negative ivar", make.ivar(-1, ON_TRACE), "IVAR has 0 NaN, 1 negative and 0 infinite values"),

@@ -1,6 +1,8 @@
 """Opening FITS files: what is wrong with a file is said in one line, and corruption does not slip through."""
 
+import errno
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from edge_files import image_hdus, write_image
 from gpu_extract.errors import InputError
 from gpu_extract.io.checksum import fold, ones_complement
 from gpu_extract.io.fits import find, image_of, open_fits
+from gpu_extract.io.image import read_image
 
 
 def refused(path, check=True):
@@ -160,3 +163,22 @@ def test_a_missing_hdu_lists_those_there(tmp_path):
     path = write_image(tmp_path / "a.fits")
     with open_fits(path) as hdus, pytest.raises(InputError, match="no HDU XTRACE; the file has IMAGE, IVAR, MASK"):
         find(hdus, "XTRACE", path)
+
+
+def test_a_disk_that_cannot_be_read_is_an_error_of_the_input():
+    """It was said of standard output, with exit code 3, and as an internal error of frames of a list."""
+    if not Path("/proc/self/mem").exists():
+        pytest.skip("no file here that cannot be read")
+    with pytest.raises(InputError, match="/proc/self/mem: cannot be read: Input/output error; fetch the file again"):
+        read_image("/proc/self/mem")
+
+
+def test_a_disk_that_fails_while_astropy_reads(tmp_path, monkeypatch):
+    path = write_image(tmp_path / "a.fits", image_hdus())
+
+    def fails(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fits, "open", fails)
+    with pytest.raises(InputError, match="cannot be read: Input/output error; fetch"):
+        read_image(path)

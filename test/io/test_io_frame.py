@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from gpu_extract.data import OUTPUTS, Card, FiberMap, SpecMask, Status
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.fits import open_fits
 from gpu_extract.io.frame import read_frame, write_frame, write_model
+from gpu_extract.io.image import write_image
+from gpu_extract.io.psf import write_psf
 from gpu_extract.io.spectra import write_spectra
 from gpu_extract.perf.source import version
+from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
 NAMES = ["FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "FIBERMAP", "CHI2PIX", "SCORES", "PIXMASK_FRACTION",
          "STATUS"]
@@ -439,3 +443,19 @@ def test_a_mask_of_numbers_that_are_no_bits(tmp_path, name):
         hdus.writeto(tmp_path / "b.fits")
     with pytest.raises(InputError, match=f"{name} is of type float64, needed are integers"):
         read_frame(tmp_path / "b.fits")
+
+
+@pytest.mark.parametrize("name", ["f.fits.fz", "f.fits.bz2", "f.FITS", "f", "f.png", "f.gz", "f.fit"])
+def test_a_name_says_what_the_file_is(tmp_path, name):
+    """All writers wrote plain FITS under any name, and gzip under f.gz."""
+    made = simulate(SimConfig(camera="tiny", nspec=1))
+    path, wanted = tmp_path / name, r"a FITS file's name ends in \.fits or \.fits\.gz; give another name"
+    frame = replace(small_frame(), model=np.ones((3, 4)))
+    for write in (partial(write_frame, path, frame), partial(write_model, path, frame),
+                  partial(write_spectra, path, frame), partial(write_image, path, made.image),
+                  partial(write_psf, path, made.psf),
+                  *(partial(write_simulation, made, tmp_path / "i.fits", **{which: path})
+                    for which in ("psf", "truth", "true_psf", "raw"))):
+        with pytest.raises(InputError, match=wanted):
+            write()
+        assert os.listdir(tmp_path) == []

@@ -62,6 +62,13 @@ def test_mask_bits(tmp_path, dtype, compressed):
     assert np.count_nonzero(ivar == 0) == len(zero)
 
 
+def test_the_unit_of_ivar_is_kept_for_whoever_compares(tmp_path):
+    hdus = image_hdus()
+    assert read_image(write_image(tmp_path / "a.fits", hdus)).ivar_unit == ""
+    hdus[1].header["BUNIT"] = "electron2 "
+    assert read_image(write_image(tmp_path / "b.fits", hdus)).ivar_unit == "electron2"
+
+
 def test_optional_hdus_may_be_absent(tmp_path):
     image = read_image(write_image(tmp_path / "a.fits", image_hdus()[:2]))
     assert image.fibermap is None and (image.ivar > 0).all()

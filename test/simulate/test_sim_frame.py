@@ -1,4 +1,5 @@
 """Whole frames: parts equal the whole, masks hold what they say, variances are what they claim."""
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -156,6 +157,42 @@ PINNED = [203442.44510104574, 30.795385723870346, 23.21355438232422, 1180, 10817
 def test_settings_that_make_no_sense(change: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         SimConfig(**change)
+
+
+@pytest.mark.parametrize("change,words", [
+    ({"camera": b"r"}, "camera is b'r', must be a word"), ({"seed": 2.5}, "seed is 2.5, must be a whole number"),
+    ({"seed": True}, "seed is True, must be a whole"), ({"nspec": "5"}, "nspec is '5', must be a whole number or None"),
+    ({"noise": "no"}, "noise is 'no', must be True or False"), ({"crop": 1}, "crop is 1, must be True or False"),
+    ({"exptime": "3"}, "exptime is '3', must be a number or None"), ({"night": None}, "night is None, must be a whole"),
+    ({"truth_grid": (6000.0, 6100.0)}, "must be three numbers: first, last, step, in Angstrom or None"),
+    ({"truth_grid": 0.8}, "truth_grid is 0.8, must be three"), ({"flexure": 1.0}, "flexure is 1.0, must be two"),
+    ({"flexure": (1.0, None)}, "must be two numbers: x, y, in pixels"),
+    ({"defects": None}, "defects is None, must be a Defects"), ({"variance": 3}, "variance is 3, must be a word"),
+    *(({name: value}, f"{name} is {value:g}, must") for value in (float("nan"), float("inf"), -1.0)
+      for name in ("exptime", "truth_step", "psf_error", "tails", "scattered")),
+    ({"flexure": (float("nan"), 0.0)}, "flexure is nan,0, must lie"),
+])
+def test_settings_of_another_type(change: dict, words: str) -> None:
+    """They were taken as they are, or ended as errors of Python."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        SimConfig(**change)
+
+
+@pytest.mark.parametrize("change,words", [
+    ({"dead_fibres": 3}, "dead_fibres is 3, must be whole numbers"), ({"dead_fibres": (1.5,)}, "must be whole numbers"),
+    ({"broken_fibres": "12"}, "must be whole numbers"), ({"cosmics": "no"}, "cosmics is 'no', must be True or False"),
+    ({"bad_columns": 2.5}, "must be a whole number"), ({"dead_amplifier": 1}, "must be a word or None")])
+def test_defects_of_another_type(change: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        Defects(**change)
+
+
+def test_numbers_of_numpy_are_plain_ones() -> None:
+    """Equal settings have equal digests, however they are given."""
+    odd = SimConfig(camera="tiny", seed=np.int64(3), truth_grid=np.array([6020.0, 6060.0, 0.8]),
+                    defects=Defects(dead_fibres=[np.int32(2)]))
+    assert odd.digest() == SimConfig(camera="tiny", seed=3, truth_grid=(6020.0, 6060.0, 0.8),
+                                     defects=Defects(dead_fibres=(2,))).digest()
 
 
 def test_all_problems_at_once() -> None:

@@ -82,11 +82,24 @@ def _sizes(image: Image, psf: PsfModel) -> list[str]:
 
 
 def _unit(image: Image) -> list[str]:
-    unit = str(image.get("BUNIT") or "").strip()
-    if not unit or _ELECTRONS.fullmatch(unit):
-        return []
-    return [f"the image's BUNIT is {unit}: its pixels are taken for electrons, and FLUX is called electron/Angstrom; "
-            "if it is in ADU, convert it first (gpu_psf preprocess)"]
+    unit, said = str(image.get("BUNIT") or "").strip(), []
+    if unit and not _ELECTRONS.fullmatch(unit):
+        said.append(f"the image's BUNIT is {unit}: its pixels are taken for electrons, and FLUX is called "
+                    "electron/Angstrom; if it is in ADU, convert it first (gpu_psf preprocess)")
+    if image.ivar_unit and not _inverse_square(image.ivar_unit, unit):
+        said.append(f"BUNIT of IVAR is {image.ivar_unit}{f', that of the image {unit}' if unit else ''}: ivar is taken "
+                    "for 1/electron2; if it is a variance, or in another unit, convert it first")
+    return said
+
+
+def _inverse_square(unit: str, of: str) -> bool:
+    """Whether a unit, as people spell it, is 1 / the square of another one; of: empty for electrons."""
+    found = re.fullmatch(r"1/(.+)2|(.+)-2", re.sub(r"[\s()*^]", "", unit))
+    base = found and (found[1] or found[2])
+    if not base:
+        return False
+    return base.lower() == re.sub(r"\s", "", of).lower() or bool(
+        _ELECTRONS.fullmatch(base) and (not of or _ELECTRONS.fullmatch(of)))
 
 
 def astray(image: Image, psf: PsfModel, config: ExtractConfig) -> str:

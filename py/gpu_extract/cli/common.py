@@ -59,6 +59,10 @@ class Parser(argparse.ArgumentParser):
                                                  "it out")
         return super()._get_values(action, arg_strings)  # type: ignore[misc]
 
+    def _print_message(self, message, file=None):  # type: ignore[no-untyped-def]
+        """--help and --version."""
+        say(message, end="")
+
     def error(self, message: str) -> NoReturn:
         """Raise InputError in place of printing the usage."""
         meant = _meant(message, self._words, _options(self, self._words))
@@ -126,15 +130,13 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
         return int(body(args))
     except SystemExit as leave:                  # --help, --version
         return int(leave.code or 0)
-    except BrokenPipeError:
-        with suppress(OSError):                  # whoever read our output has left: nobody to tell
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OUTPUT
     except (Exception, KeyboardInterrupt) as error:
         message, code = explain(error)
         if not isinstance(error, GpuExtractError) or not (error.quiet if error.agreed_on else not speaks):
             complain(parser.prog, message, error)
         return code
+    finally:
+        _let_go()
 
 
 def _sources_for_others() -> None:
@@ -220,9 +222,11 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gpu_"):
         return (f"{error.name} is not installed for {sys.executable}: install the package (README.md), which brings "
                 "what it needs, or take a Python that has it", ExitCode.INPUT)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"{error.filename}: the name is too long for a file; give a shorter one", ExitCode.INPUT
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return (f"standard output cannot be written: {error.strerror}; files under their final names are whole",
                 ExitCode.OUTPUT)
     if isinstance(error, FileNotFoundError) and error.filename is None:           # so os.getcwd raises it
@@ -230,6 +234,35 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
                 ExitCode.INPUT)
     return (f"internal error: {type(error).__name__}: {error}; please report it with the output of --loglevel debug",
             ExitCode.INTERNAL)
+
+
+def say(text: str, end: str = "\n", *, error: bool = False) -> None:
+    """Print on standard output, or standard error, at once.
+
+    Where its reader has left, as `head` does, the rest is for nobody: the program goes on, and ends with the exit code
+    of its work."""
+    stream = sys.stderr if error else sys.stdout
+    try:
+        if stream is not None:                  # closed before the start
+            print(text, end=end, file=stream, flush=True)
+    except BrokenPipeError:
+        _to_nobody(stream)
+
+
+def _to_nobody(stream: TextIO) -> None:
+    """What is and will be written on a stream is for nobody."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _let_go() -> None:
+    """Give up what standard output and standard error have not taken: Python would try again as it ends, and end with
+    120 where that fails."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            _to_nobody(stream)
 
 
 def complain(prog: str, message: str, error: BaseException | None = None) -> None:

@@ -2,7 +2,7 @@
 import argparse
 from collections.abc import Sequence
 
-from gpu_extract.cli.common import Parser, add_common_options, run_main
+from gpu_extract.cli.common import Parser, add_common_options, printable, run_main, say
 from gpu_extract.errors import ExitCode
 from gpu_extract.io.atomic import check_target
 
@@ -61,8 +61,8 @@ def compare(args: argparse.Namespace) -> int:
         from gpu_extract.figures import difference_plot
 
         difference_plot(args.plot, difference_maps(frame, reference, comparison.limits),
-                        title=f"{args.frame} against {args.reference}")
-    print(comparison.table(), flush=True)
+                        title=printable(f"{args.frame} against {args.reference}"))
+    say(comparison.table())
     return ExitCode.DONE if comparison.passed else ExitCode.CHECK_FAILED
 
 

@@ -1,11 +1,10 @@
 """What programs say of kernels that are compiled, and `gpu_extract --compile`."""
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import LEVELS, log, on_terminal, printable, show_progress, start_logging
+from gpu_extract.cli.common import LEVELS, log, on_terminal, printable, say, show_progress, start_logging
 from gpu_extract.errors import ExitCode, InputError, OutputError
 from gpu_extract.perf.clock import now
 
@@ -45,15 +44,15 @@ def counted_compiling(rank: int, level: str, recorder: "Recorder") -> AbstractCo
     """Under this each kernel that this process compiles is counted as such by the recorder, and said."""
     from gpu_extract.perf.compiling import compiling
 
-    def say(name: str) -> None:
+    def tell(name: str) -> None:
         module, function = name.split(".")[:2]
         line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled, and kept"
         if rank == 0:
             log.info(line)
         elif LEVELS[level] <= LEVELS["info"]:          # the log of other ranks than the first is silent
-            print(printable(f"rank {rank}: {line}"), file=sys.stderr, flush=True)
+            say(printable(f"rank {rank}: {line}"), error=True)
 
-    return compiling(recorder, say)
+    return compiling(recorder, tell)
 
 
 def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: "Comm", recorder: "Recorder") -> None:

@@ -2,6 +2,7 @@
 import json
 import os
 
+from gpu_extract.cli.common import say
 from gpu_extract.errors import ExitCode, InputError
 
 
@@ -14,7 +15,7 @@ def show_devices(module: str | None = None, *, measure: bool = True, as_json: bo
     from gpu_stress.info import device_info, info_lines
 
     info = device_info(module, measure=measure, environ=os.environ)
-    print(json.dumps(info, indent=1) if as_json else "\n".join(info_lines(info)))
+    say(json.dumps(info, indent=1) if as_json else "\n".join(info_lines(info)))
     wrong = any(device.get("measured", {}).get("errors") for device in (info["cpu"], *info["gpus"]))
     return ExitCode.CHECK_FAILED if wrong else ExitCode.DONE
 
@@ -30,7 +31,7 @@ def ask_vendor(level: int = 1, limit: float | None = None) -> ExitCode:
     bad = False
     for tool in vendor_tools(level, limit):
         found = ask(tool)
-        print(found.line, flush=True)
+        say(found.line)
         bad |= found.bad
     return ExitCode.CHECK_FAILED if bad else ExitCode.DONE
 
@@ -40,7 +41,7 @@ def check_devices(option: str, _: object = None) -> ExitCode:
     from gpu_extract.cli.device_check import INSTALL, check_device, first_device  # numpy: not for --help
 
     try:
-        code = check_device(first_device, lambda line: print(line, flush=True))
+        code = check_device(first_device, say)
         return ask_vendor() if code == ExitCode.DONE else code
     except InputError as error:
         raise InputError(f"{option}: {getattr(error, 'reason', error)}: {INSTALL}") from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from gpu_extract.cli.common import ENDING, at_least, loaded, loading, log, run_main, set_threads
+from gpu_extract.cli.common import ENDING, at_least, loaded, loading, log, run_main, say, set_threads
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.early import Early
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals, leave_on_signals
@@ -237,7 +237,7 @@ def judge(run: Run, frame: "Frame | None") -> None:
         comparison = compare_frames(frame, run.job.reference)
     if comparison is None:
         return
-    print(comparison.table(), flush=True)
+    say(comparison.table())
     if not comparison.passed:
         raise CheckFailed(f"{run.args.output}: differs from {run.args.test or 'the shipped reference'} "
                           "by more than the limits in the table")

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.cli.common import Parser, add_common_options, run_main
+from gpu_extract.cli.common import Parser, add_common_options, run_main, say
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import check_folder, write_text
 
@@ -59,7 +59,7 @@ def set_up(args: argparse.Namespace) -> int:
     for path in wanted.keys() - there:
         write_text(path, wanted[path])
     for path in wanted:                 # once all is written: whoever reads this may leave before its end
-        print(f"{'is there' if path in there else 'written'}: {path}")
+        say(f"{'is there' if path in there else 'written'}: {path}")
     return ExitCode.DONE
 
 

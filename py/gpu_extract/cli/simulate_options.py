@@ -16,7 +16,8 @@ examples
   gpu_simulate -o preproc.fits --camera z --nspec 50 --seed 7 --program bright --crop
       two bundles of another camera under moonlight; the image ends behind them
   gpu_simulate -o preproc.fits --camera tiny --truth-grid 6020,6090,0.8 --no-defects
-      ten short fibres, with truth on the bins of an extraction: flux = R x truth
+      ten short fibres, with truth on the bins of an extraction: flux = R x truth; extract
+      them with gpu_extract -w 6020,6090,0.8
   gpu_simulate -o preproc.fits --camera tiny --reference reference.fits -w 6020,6090,0.8
       and the frame that an extraction of it must give, made the slow and obvious way
   gpu_simulate -o arc.fits --flavor arc --exact-lines --flexure 1.5,-3 --true-psf true.fits
@@ -67,7 +68,8 @@ def _files(parser: Parser) -> None:
 def _scene(parser: Parser) -> None:
     add = parser.add_argument_group("what to simulate").add_argument
     add("--camera", default="r0", metavar="NAME",
-        help="b, r, z, tiny or side (60 fibres, tabulated spots), with the spectrograph's digit or without, e.g. r5 "
+        help="b, r, z, tiny (ten short fibres of an r camera, 6000 to 6110 A: CAMERA is r0, which pipelines accept, "
+             "SIMCAM is tiny) or side (60 fibres, tabulated spots), with the spectrograph's digit or without, e.g. r5 "
              "(default r0)")
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
     add("-n", "--nspec", metavar="N", type=int,

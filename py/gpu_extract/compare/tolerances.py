@@ -50,7 +50,7 @@ def load_limits(name: str) -> Limits:
                          + did_you_mean(name, there))
     try:
         return _limits(path.stem, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(f"{name}: not a file of limits ({error}); take an entry of etc/tolerances.json "
                          "as a pattern") from error
 

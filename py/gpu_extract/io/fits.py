@@ -14,7 +14,7 @@ import numpy as np
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 
-from gpu_extract.errors import GpuExtractError, InputError, file_name
+from gpu_extract.errors import GpuExtractError, InputError, check_flags, file_name
 from gpu_extract.io.cards import MOST_HDUS, Layout, Odd, layout_of
 from gpu_extract.io.checksum import verify
 from gpu_extract.io.source import Source, source_of
@@ -34,6 +34,7 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequenc
     raises on the content while the file is open.
     """
     name = file_name(path)
+    check_flags(check=check)
     taken: dict[int, Taken] = {}
     with layouts(name, check=check, take=take, taken=taken) as (source, found), warnings.catch_warnings():
         # what these warnings say is found here, and said in our words
@@ -50,7 +51,7 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequenc
         except GpuExtractError:
             raise
         except Exception as error:
-            if not _of_astropy(error):
+            if not _of_astropy(error) or (isinstance(error, OSError) and error.errno):     # it is the disk
                 raise
             raise InputError(f"{name}: its content cannot be understood ({_short(error)}); {_AGAIN}") from error
 

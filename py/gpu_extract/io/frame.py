@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask
-from gpu_extract.errors import InputError, OutputError
+from gpu_extract.checks.arguments import seam
+from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask, as_cards
+from gpu_extract.errors import InputError, OutputError, check_flags, check_kind
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.facts import background_table, bundle_table, count_cards, status_cards
@@ -40,8 +41,9 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     Raises OutputError where a value is NaN or infinite (everything is kept in a debug file, which
     the message names) and where the file cannot be written; what had this name stays untouched then.
     """
-    if not isinstance(frame, Frame):
-        raise InputError(f"frame is of type {type(frame).__name__}, must be a Frame, which extract makes")
+    check_kind("frame", frame, Frame, "a Frame, which extract makes")
+    check_flags(scores=scores)
+    cards, commit = as_cards(cards), seam("commit", commit, at_once)
     images = frame_images(frame)
     table = score_table(frame, images) if scores else None
     refuse_not_finite(path, frame, images, table)

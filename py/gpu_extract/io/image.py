@@ -8,7 +8,7 @@ import numpy as np
 from astropy.io import fits
 
 from gpu_extract.data import Card, Image
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, check_flags
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of
@@ -38,12 +38,14 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
     Raises InputError: a file that cannot be read, a missing HDU, shapes that differ, an image
     without a finite pixel, ivar that is negative, NaN or infinite, NaN or infinite pixels of ivar > 0.
     """
+    check_flags(fibermap=fibermap, noise=noise)
     with open_fits(path, check=check, take=_TAKEN) as hdus:
         refuse_other(hdus, "an image", path)
         image = _image_hdu(hdus, path)
         _same_shapes(image, hdus, path)
         pix = _floating(image_of(image, path))
-        ivar = _floating(image_of(find(hdus, "IVAR", path), path))
+        of_ivar = find(hdus, "IVAR", path)
+        unit, ivar = str(of_ivar.header.get("BUNIT", "")).strip(), _floating(image_of(of_ivar, path))
         mask = optional_image(hdus, "MASK", path)
         table = optional_fibermap(hdus, path) if fibermap else None
         cards = cards_of(image.header)
@@ -59,7 +61,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
             ivar[rows][(mask[rows] & bits) != 0] = 0
     if every is not None and every.shape != pix.shape:
         raise InputError(f"{path}: READNOISE has shape {every.shape}, IMAGE has {pix.shape}; they must be the same")
-    return Image(_cleared(pix, ivar, path), ivar, cards, table, least, every)
+    return Image(_cleared(pix, ivar, path), ivar, cards, table, least, every, unit)
 
 
 def bare(image: Image) -> Image:

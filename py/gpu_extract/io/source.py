@@ -169,7 +169,7 @@ def source_of(name: str) -> Iterator[Source]:
         raise InputError(f"{name}: not a regular file; give a FITS file, gzipped or not")
     if not os.access(name, os.R_OK):
         raise InputError(f"{name}: cannot be read: permission denied; check its permissions")
-    with open(name, "rb") as handle:
+    with _whose_disk_may_fail(name), open(name, "rb") as handle:
         head = handle.read(2)
         if not head:
             raise InputError(f"{name}: the file is empty: it was never finished; make or fetch it again")
@@ -180,6 +180,18 @@ def source_of(name: str) -> Iterator[Source]:
             unpacked = Unpacked(handle, name, ahead)
             with unpacked.handle:
                 yield unpacked
+
+
+@contextmanager
+def _whose_disk_may_fail(name: str) -> Iterator[None]:
+    """Under this what the system says of reading is said of the file, and counts as an error of the input."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise InputError(f"{name}: cannot be read: {error.strerror}; fetch the file again, or read it from another "
+                         "disk") from error
 
 
 def _memory() -> BinaryIO:

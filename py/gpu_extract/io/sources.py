@@ -124,7 +124,7 @@ def changed_settings(header: Mapping[str, Any], config: ExtractConfig) -> str | 
         return None
     try:
         was = _DEFAULTS | json.loads(header["CFGTEXT"])
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         return "other settings"
     now = json.loads(json.dumps(config.as_dict()))
     differ = [f"{key} was {was.get(key)}" for key in sorted({*was, *now} - {"model"}) if was.get(key) != now.get(key)]

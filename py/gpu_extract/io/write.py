@@ -10,7 +10,7 @@ from astropy.io.fits.verify import VerifyWarning
 
 from gpu_extract.data import Card
 from gpu_extract.errors import InputError
-from gpu_extract.io.atomic import Commit, at_once, atomic
+from gpu_extract.io.atomic import FITS_ENDINGS, Commit, at_once, atomic, check_target
 from gpu_extract.io.content import content_of
 from gpu_extract.io.headers import header_of
 from gpu_extract.io.pack import write_packed, write_plain
@@ -80,8 +80,9 @@ def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit
 
     nodata: the file is read back before it gets its name, see io.readback; these bits of MASK say that ivar is 0
 
-    Raises OutputError.
+    Raises OutputError, and InputError where the name is not that of a FITS file, gzipped or not.
     """
+    check_target(path, endings=FITS_ENDINGS)
     whole = fits.HDUList(list(hdus))     # adds EXTEND to the primary: before the sums, not after
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)

@@ -47,7 +47,8 @@ def wavelength_grid(config: ExtractConfig, psf: PsfModel, pad: int) -> tuple[Arr
     index = np.arange(-pad, nwave + pad)
     wave = np.asarray((first + index * step) / config.wave_factor, dtype=float)
     low, high = psf.wavelength_range
-    inside = (wave >= low) & (wave <= high)
+    rounded = 4 * np.finfo(float).eps * high        # of the bin and of the limit
+    inside = (wave >= low - rounded) & (wave <= high + rounded)
     wanted = (index >= 0) & (index < nwave)
     if not inside[wanted].all():
         raise InputError(f"wavelengths {first:g} to {last:g} A reach beyond the PSF ({low:g} to {high:g} A): "

@@ -4,6 +4,8 @@ from typing import TextIO
 
 from gpu_extract.errors import InputError, reading
 
+_DICTIONARY = b"{", b"\xfb"      # what marshal's own begin with, the second where it refers to itself
+
 
 def print_profile(path: str, stream: TextIO, top: int | None = None) -> None:
     """Print a profile dump (python -m cProfile -o FILE ...) to `stream`, sorted by cumulative time.
@@ -14,6 +16,9 @@ def print_profile(path: str, stream: TextIO, top: int | None = None) -> None:
         raise InputError(f"the number of lines is {top}, must be 1 or more")
     try:
         with reading(path):
+            with open(path, "rb") as dump:
+                if dump.read(1)[:1] not in _DICTIONARY:       # marshal believes what other files say of their size
+                    raise ValueError
             stats = pstats.Stats(path, stream=stream)
     except (EOFError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is not a profile: make one with python -m cProfile -o FILE ...") from error

@@ -109,7 +109,7 @@ def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
     try:
         with reading(path):
             content = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not whole JSON ({error}): give {wanted}") from error
     try:
         return parse(content)

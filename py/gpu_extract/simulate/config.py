@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
+from gpu_extract.config import plain
 from gpu_extract.errors import Ranges, did_you_mean, not_allowed, out_of_range, refuse
 
 BANDS = ("b", "r", "z", "tiny", "side")
@@ -58,6 +59,9 @@ class Defects:
     broken_fibres: tuple[int, ...] = ()
     masked_fraction: float = 0.0
     hidden_cosmics: bool = False
+
+    def __post_init__(self) -> None:
+        refuse(plain(self))
 
 
 NO_DEFECTS = Defects(cosmics=False, bad_columns=0, hot_pixels=0)
@@ -111,7 +115,7 @@ class SimConfig:
     field_seed: int | None = None
 
     def __post_init__(self) -> None:
-        refuse([*self._problems(), *_defect_problems(self.defects)])
+        refuse(list(plain(self)) or [*self._problems(), *_defect_problems(self.defects)])
 
     def _problems(self) -> Iterator[str]:
         if not _CAMERA.fullmatch(self.camera):

@@ -4,6 +4,8 @@ import os
 import numpy as np
 
 from gpu_extract.data import Card
+from gpu_extract.errors import check_flags, check_kind, file_name
+from gpu_extract.io.atomic import check_targets
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import write_psf
 from gpu_extract.io.truth import TruthFile, write_truth
@@ -27,8 +29,12 @@ def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = 
     """Write the image, with READNOISE or without, and where named the PSF, the truth, the PSF that the light has and
     the raw image.
 
-    Raises OutputError.
+    Raises OutputError, and InputError where two of them have one name, or a name does not end as a FITS file's.
     """
+    check_kind("simulation", simulation, Simulation, "a Simulation, which simulate makes")
+    check_flags(read_noise=read_noise)
+    files = {"image": image, "psf": psf, "truth": truth, "true_psf": true_psf, "raw": raw}
+    check_targets({name: file_name(path) for name, path in files.items() if name == "image" or path is not None})
     write_image(image, simulation.image, mask=simulation.mask,
                 read_noise=simulation.read_noise if read_noise else None)
     if raw is not None:

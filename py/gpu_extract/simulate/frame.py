@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from gpu_extract.checks.arguments import check_threads, seam
 from gpu_extract.data import Array, Image, PsfModel
-from gpu_extract.errors import ConfigError
+from gpu_extract.errors import ConfigError, check_kind
 from gpu_extract.perf.recorder import NULL, NullRecorder, Recorder
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.defects import apply_defects, masked, read_noise_map
@@ -23,6 +24,10 @@ from gpu_extract.spots import add_to_image, centres, make_spots
 TILE = 128              # bins projected at a time: the spots of a bundle then stay within a few MB
 NOISE_ROWS = 64
 Progress = Callable[[str, int, int], None]
+
+
+def unseen(stage: str, done: int, total: int) -> None:
+    """Nobody is told of the progress."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,15 @@ def fibres_made(config: SimConfig) -> tuple[int, int]:
     return made
 
 
-def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRecorder = NULL,
-             progress: Progress = lambda stage, done, total: None) -> Simulation:
+def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRecorder | None = NULL,
+             progress: Progress | None = unseen) -> Simulation:
     """Make a frame. `threads` changes no bit; `progress` is told (stage, done, total).
 
     Raises ConfigError where the fibre range does not fit the camera.
     """
+    check_kind("config", config, SimConfig, "a SimConfig")
+    check_threads(threads)
+    recorder, progress = seam("recorder", recorder, NULL), seam("progress", progress, unseen)
     lo, hi = fibres_made(config)
     detector = DETECTORS[config.band]
     camera = config.band, config.spectrograph, detectors_needed(replace(config, specmin=lo, nspec=hi - lo))
@@ -119,7 +127,7 @@ def make_truth(config: SimConfig, psf: PsfModel, fibres: tuple[int, int]) -> Tru
 
 
 def project(psf: PsfModel, truth: Truth, *, ncolumn: int, threads: int = 1,
-            progress: Progress = lambda stage, done, total: None) -> Array:
+            progress: Progress = unseen) -> Array:
     """Expected light of the truth on the CCD, (ny, ncolumn) electron.
 
     Bundles are projected one by one onto images of their own, in tiles of TILE

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import Parser, add_common_options, log, run_main
+from gpu_extract.cli.common import Parser, add_common_options, log, run_main, say
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _report(args: argparse.Namespace) -> None:
 def _tell(args: argparse.Namespace, report: "Report") -> None:
     if args.html:
         write_page(args.html, report.html())
-    print("\n".join(report.verdict) if args.quiet else report.text())
+    say("\n".join(report.verdict) if args.quiet else report.text())
 
 
 def _talp(args: argparse.Namespace) -> None:
@@ -116,7 +116,7 @@ def _talp(args: argparse.Namespace) -> None:
     if args.output:
         write_page(args.output, json.dumps(talp_json(read_run(Path(args.file))), indent=2) + "\n", "TALP's JSON")
     reference = read_talp(Path(args.reference)) if args.reference else None
-    print(report_of(read_talp(Path(args.file)), reference).text())
+    say(report_of(read_talp(Path(args.file)), reference).text())
 
 
 def ceilings(where: str | None) -> dict[str, float]:

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.common import NAMES, NUMBERS, Parser, add_common_options, at_least, log, run_main, stop_when_asked
+from gpu_extract.cli.common import (
+    NAMES,
+    NUMBERS,
+    Parser,
+    add_common_options,
+    at_least,
+    log,
+    run_main,
+    say,
+    stop_when_asked,
+)
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -182,8 +192,8 @@ def find_launcher(name: str, words: str, *, several: bool) -> "Launch":
 def _report(args: argparse.Namespace) -> None:
     from gpu_perf.sweep_report import write_report
 
-    print(write_report(Path(args.folder), time=args.time, plots=args.plots, markdown=args.markdown,
-                       reference=args.reference), end="")
+    say(write_report(Path(args.folder), time=args.time, plots=args.plots, markdown=args.markdown,
+                     reference=args.reference), end="")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import Parser, add_common_options, at_least, log, run_main, stop_when_asked
+from gpu_extract.cli.common import Parser, add_common_options, at_least, log, run_main, say, stop_when_asked
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def _run(args: argparse.Namespace, store: "Store") -> ExitCode:
     launcher = find_launcher("mpiexec", "", several=True).words if problem.ranks > 1 else ()
     bench = Bench(store, problem, repository, launcher, args.machine, args.repeats, log.info)
     failed = measure(bench, commits, together=args.together)
-    print(f"{len(commits)} commits in {bench.series}" + (f", {failed} failures" if failed else "")
-          + f"; gpu_track page --store {args.store}")
+    say(f"{len(commits)} commits in {bench.series}" + (f", {failed} failures" if failed else "")
+        + f"; gpu_track page --store {args.store}")
     return ExitCode.CHECK_FAILED if failed else ExitCode.DONE
 
 
@@ -130,7 +130,7 @@ def _page(args: argparse.Namespace, store: "Store") -> ExitCode:
     from gpu_perf.site import build
 
     for line in build(store, Path(args.output), args.series, args.baseline):
-        print(line)
+        say(line)
     log.info(f"page: {Path(args.output) / 'index.html'}")
     return ExitCode.DONE
 
@@ -143,7 +143,7 @@ def _check(args: argparse.Namespace, store: "Store") -> ExitCode:
     code = ExitCode.DONE
     for name in args.series or store.series():
         if not args.series and not store.measured(name):
-            print(f"{name}: not judged: no commit has a result")
+            say(f"{name}: not judged: no commit has a result")
             continue
         history = history_of(store, name, args.baseline)
         lines = verdict(history, since)
@@ -152,7 +152,7 @@ def _check(args: argparse.Namespace, store: "Store") -> ExitCode:
         elif lines:
             code = ExitCode.CHECK_FAILED
         for line in lines or [f"nothing is slower than at {(since or history.baseline).hash[:10]}, beyond noise"]:
-            print(f"{name}: {line}")
+            say(f"{name}: {line}")
     return code
 
 
@@ -163,7 +163,7 @@ def _baseline(args: argparse.Namespace, store: "Store") -> ExitCode:
         raise InputError(f"{commit.hash[:10]} has no result in {args.series or 'any series'}: measure it first")
     for name in chosen:
         store.set_baseline(name, commit.hash)
-        print(f"{name}: 1.0 is {commit.hash[:10]} ({commit.subject})")
+        say(f"{name}: 1.0 is {commit.hash[:10]} ({commit.subject})")
     return ExitCode.DONE
 
 
@@ -179,9 +179,9 @@ def _import(args: argparse.Namespace, store: "Store") -> ExitCode:
         known = _known(args, store)
         name = args.series or path.stem
         new, lines = add_table(store, path, name, known)
-        print(f"{new} of {lines} lines are new in {name}")
+        say(f"{new} of {lines} lines are new in {name}")
         return ExitCode.DONE
-    print(f"{store.add_commits(listed)} of {len(listed)} commits are new")
+    say(f"{store.add_commits(listed)} of {len(listed)} commits are new")
     return ExitCode.DONE
 
 
@@ -204,20 +204,20 @@ def _asv(args: argparse.Namespace, store: "Store") -> ExitCode:
     from gpu_perf.asv import export
 
     written = export(store, Path(args.output), Path(args.repository))
-    print(f"{written} files of results; cd {args.output} && asv publish")
+    say(f"{written} files of results; cd {args.output} && asv publish")
     return ExitCode.DONE
 
 
 def _list(args: argparse.Namespace, store: "Store") -> ExitCode:
     for name in store.series():
         measured = store.measured(name)
-        print(f"{name}: {len(measured)} commits")
+        say(f"{name}: {len(measured)} commits")
         for commit in store.commits(name):
             if commit.hash in measured:
                 repeats = max(len(v) for v in measured[commit.hash].values())
-                print(f"  {commit.hash[:10]}  {repeats} repeats  {commit.subject}")
+                say(f"  {commit.hash[:10]}  {repeats} repeats  {commit.subject}")
         for commit_hash, what in store.failures(name).items():
-            print(f"  {commit_hash[:10]}  {what}")
+            say(f"  {commit_hash[:10]}  {what}")
     return ExitCode.DONE
 
 

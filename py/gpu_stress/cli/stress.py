@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import run_main, set_threads, stop_when_asked
+from gpu_extract.cli.common import run_main, say, set_threads, stop_when_asked
 from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
@@ -37,7 +37,7 @@ def _body(args: argparse.Namespace) -> int:
         return run_campaign(args)
     if args.command == "report":
         from gpu_stress.report import write_report
-        print(write_report(args.folders, args.output or args.folders[0], plots=args.plots), end="")
+        say(write_report(args.folders, args.output or args.folders[0], plots=args.plots), end="")
     elif args.command == "proflog":
         from gpu_extract.perf.proflog import print_profile
         print_profile(args.file, sys.stdout, args.top)
@@ -114,18 +114,18 @@ def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
             raise InputError(result["message"])
     shared = together(results)
     if as_json:
-        print(json.dumps({"processes": results, "together": shared and vars(shared)}))
+        say(json.dumps({"processes": results, "together": shared and vars(shared)}))
     elif len(results) == 1:
-        print(result_line(results[0]))
+        say(result_line(results[0]))
     else:
         for number, result in enumerate(results):
-            print(f"process {number}: {result_line(result)}")
-        print(shared_line(shared, results))
+            say(f"process {number}: {result_line(result)}")
+        say(shared_line(shared, results))
     for number, result in enumerate(results):
         if result["status"] != "ok":
             where = f"{result['host']}, " if "host" in result else ""
             place = f"{where}pid {result['pid']}, device {result['spec']['device']}, {result['device']['device']}"
-            print(f"gpu_stress: wrong: process {number} ({place}): {result['message']}", file=sys.stderr)
+            say(f"gpu_stress: wrong: process {number} ({place}): {result['message']}", error=True)
     return ExitCode.CHECK_FAILED if any(r["status"] != "ok" for r in results) else ExitCode.DONE
 
 

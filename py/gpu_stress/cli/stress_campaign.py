@@ -1,12 +1,11 @@
 """gpu_stress campaign: many tests one after another."""
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_extract import __version__
-from gpu_extract.cli.common import NAMES, at_least, check_threads, log
+from gpu_extract.cli.common import NAMES, at_least, check_threads, log, say
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import check_folder, write_json
 from gpu_perf.campaign import Outcome, run
@@ -58,7 +57,7 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
         try:
             there = json.loads(path.read_text(encoding="utf-8"))
             other = [key for key in SAME if there[key] != here[key]]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{path} does not describe a machine: name another folder") from error
         if other:
             raise InputError(f"{folder} was begun where {other[0]} is {there[other[0]]!r}, here it is "
@@ -75,11 +74,11 @@ def _tell(outcomes: Sequence[Outcome], folder: Path) -> int:
         for process in outcome.processes:
             if process.status not in ("ok", "unsupported", "out of memory"):
                 what = (process.result or {}).get("message") or process.said or process.status
-                print(f"gpu_stress: {process.status}: {outcome.name} process {process.index} (pid {process.pid}): "
-                      f"{what}", file=sys.stderr)
+                say(f"gpu_stress: {process.status}: {outcome.name} process {process.index} (pid {process.pid}): "
+                    f"{what}", error=True)
     errors = sum((p.result or {}).get("errors", 0) for o in outcomes for p in o.processes)
     checked = sum((p.result or {}).get("checked", 0) for o in outcomes for p in o.processes)
-    print(f"{len(outcomes)} sets: " + ", ".join(f"{n} {status}" for status, n in counts.items())
-          + f"; {errors} of {checked} results wrong; gpu_stress report {folder}")
+    say(f"{len(outcomes)} sets: " + ", ".join(f"{n} {status}" for status, n in counts.items())
+        + f"; {errors} of {checked} results wrong; gpu_stress report {folder}")
     bad = set(counts) - {"ok", "unsupported", "out of memory"}
     return ExitCode.CHECK_FAILED if bad else ExitCode.DONE
