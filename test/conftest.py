@@ -42,6 +42,34 @@ def few_kernels() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def settings_kept() -> Iterator[None]:
+    """astropy's settings are looked up once, and anew after one of them is set.
+
+    It goes through its files for each card that it reads or writes: a quarter of the time of tests with small files.
+    """
+    from astropy.config import ConfigItem
+
+    look_up, put = ConfigItem.__get__, ConfigItem.set
+    kept: dict[object, object] = {}
+
+    def get(item: object, of: object, kind: type | None = None) -> object:
+        if of is None:
+            return item
+        if item not in kept:
+            kept[item] = look_up(item, of, kind)
+        return kept[item]
+
+    def put_anew(item: object, value: object) -> None:
+        put(item, value)
+        kept.clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigItem, "__get__", get)
+        patch.setattr(ConfigItem, "set", put_anew)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with validation data; the test is skipped where it is absent."""

@@ -9,7 +9,7 @@ from mpi_launch import ROOT, Ended, finish, launch
 from ranks import datasums
 
 PROGRAM = ROOT / "bin" / "gpu_extract_exposure"
-GRID = "6030,6080,0.8"
+GRID = "6030,6080,0.85"
 FRAMES = 5
 
 

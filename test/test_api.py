@@ -40,7 +40,7 @@ def test_what_stored_diagonals_sum_to() -> None:
     bulk, *ends = re.search(r"row sums to 1 within (\S+) .*? the last row hold (\S+) to (\S+), the second and the last "
                             r"but one (\S+) to (\S+), the two after them (\S+) to (\S+)\.", text).groups()
     made = simulate(SimConfig(camera="tiny"))
-    frame = extract(made.image, made.psf, ExtractConfig(wavelength=(6020.0, 6090.0, 0.8)))
+    frame = extract(made.image, made.psf, ExtractConfig(wavelength=(6020.0, 6090.0, 0.85)))
     sums = times_resolution(frame.resolution, np.ones(frame.flux.shape))
     assert np.abs(sums[:, frame.ndiag:-frame.ndiag] - 1).max() <= float(bulk)
     for n, (low, high) in enumerate(zip(ends[::2], ends[1::2], strict=True)):

@@ -15,7 +15,7 @@ from gpu_extract.run import prepare
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
 
-CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.8), model=True)
+CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.85), model=True)
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,11 @@ def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads):
 
 
 def test_tiles_of_that_length_are_really_made(tiny, monkeypatch):
-    """The length of the test above reaches the code: 137 bins in tiles of 7."""
+    """The length of the test above reaches the code: 129 bins in tiles of 7."""
     asked = []
     monkeypatch.setattr(bundle, "tiles", lambda *sizes: asked.append(sizes) or plan.tiles(*sizes))
     extracted(tiny.image, tiny.psf, CONFIG, backend=CpuFrames(tile=7))
-    assert set(asked) == {(137, 7)} and len(plan.tiles(137, 7)) == 20
+    assert set(asked) == {(129, 7)} and len(plan.tiles(129, 7)) == 19
 
 
 def test_an_image_of_any_memory_layout_gives_the_same_bits(tiny, whole):
@@ -70,7 +70,7 @@ def test_model_image_is_the_sum_over_overlapping_bundles(core):
     pixel's error, and 1e-13 of its light.
     """
     psf = oracle.make_psf("v3", 6, (360, 64), first_row=20, bundle=np.array([0, 0, 1, 1, 1, 2]))
-    config = ExtractConfig(wavelength=(6060.0, 6080.0, 0.8), core=core, model=True)
+    config = ExtractConfig(wavelength=(6060.0, 6080.0, 0.85), core=core, model=True)
     case = oracle.make_case(psf, config, pad=60)
     frame = extracted(case.image, psf, config)
     parts = []

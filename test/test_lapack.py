@@ -42,7 +42,7 @@ from hashlib import sha256
 from gpu_extract import ExtractConfig, extract
 from gpu_extract.simulate import SimConfig, simulate
 
-grid = 6020.0, 6100.0, 0.8
+grid = 6020.0, 6100.0, 0.85
 made = simulate(SimConfig(camera="tiny", seed=3, truth_grid=grid))
 frame = extract(made.image, made.psf, ExtractConfig(grid, core="dense"))
 print(sha256(frame.flux.tobytes() + frame.ivar.tobytes() + frame.resolution.tobytes()).hexdigest())

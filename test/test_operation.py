@@ -13,7 +13,7 @@ from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 from gpu_extract.spots import centres
 
 pytestmark = pytest.mark.filterwarnings("ignore")     # theirs, not ours
-GRID = (6020.0, 6090.0, 0.8)
+GRID = (6020.0, 6090.0, 0.85)
 
 
 @pytest.fixture(scope="module")

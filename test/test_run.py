@@ -16,7 +16,7 @@ from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
 from gpu_extract.spots import centres
 
-CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.8))
+CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.84))
 ROUGH = Defects(masked_fraction=0.03)
 
 
@@ -60,7 +60,7 @@ def test_settings_as_numpy_has_them():
     given = ExtractConfig(wavelength=np.array(CONFIG.wavelength), specmin=np.int32(3), nspec=np.int64(4),
                           psferr=np.float32(0.5), model=np.bool_(True))
     assert given == replace(CONFIG, specmin=3, nspec=4, psferr=0.5, model=True)
-    assert ExtractConfig(wavelength=(np.int64(6012), np.float64(6092), np.float64(0.8))) == CONFIG
+    assert ExtractConfig(wavelength=(np.int64(6012), np.float64(6092), np.float64(0.84))) == CONFIG
     assert given.digest() == replace(CONFIG, specmin=3, nspec=4, psferr=0.5).digest()
     with pytest.raises(ConfigError, match=r"wavelength is \(1, 2\), must be three numbers: .*; nspec is 2.5, must be a "
                                           r"whole number or None; core is None, must be a word; passes is True, must"):
@@ -375,11 +375,11 @@ def test_coarse_bins_against_the_oracle(core, step):
 
 
 def test_a_single_bin_has_no_width():
-    with pytest.raises(ConfigError, match=r"wavelength 6050,6050\.3,0\.8 is a single bin, must be two at least"):
-        replace(CONFIG, wavelength=(6050.0, 6050.3, 0.8))
+    with pytest.raises(ConfigError, match=r"wavelength 6050,6050\.3,0\.84 is a single bin, must be two at least"):
+        replace(CONFIG, wavelength=(6050.0, 6050.3, 0.84))
 
 
 def test_two_bins_are_enough(tiny):
-    frame = extracted(tiny.image, tiny.psf, replace(CONFIG, wavelength=(6050.0, 6050.5, 0.8)))
-    assert frame.wave.tolist() == [6050.0, 6050.8]
+    frame = extracted(tiny.image, tiny.psf, replace(CONFIG, wavelength=(6050.0, 6050.5, 0.84)))
+    assert frame.wave.tolist() == [6050.0, 6050.84]
     assert (frame.ivar > 0).all()

@@ -24,8 +24,9 @@ FILLS = (np.nan, 1e300, -0.0)
 GUARD = 256        # elements in front of and behind each array: the widest band has rows of 2 x 16 + 1 vectors
 # fibres, wanted bins and their step, family of the PSF, masks
 FRAMES = {"one": (1, 9, 0.8, "v3", False), "two": (2, 30, 0.8, "v3", True), "three": (3, 7, 0.8, "v3", True),
-          "five": (5, 45, 0.7, "v3", True), "nine": (9, 27, 0.7, "v3", True), "wide": (5, 19, 0.8, "gh2", True),
-          "tails": (3, 3, 1.1, "tails", False)}
+          "five": (5, 45, 0.8, "v3", True), "nine": (9, 27, 0.8, "v3", True), "wide": (5, 30, 0.8, "gh2", True),
+          "tails": (3, 3, 1.1, "tails", False), "five fine": (5, 45, 0.7, "v3", True),
+          "nine fine": (9, 27, 0.7, "v3", True), "wide short": (5, 19, 0.8, "gh2", True)}
 # steps in pixels: a fibre's own half-band is 7 at the first, and 9, more than simd_schur.ROWS, at the other
 BANDS = [(nfibre, nwave, mask, step) for nfibre, nwave in ((1, 3), (2, 7), (5, 9), (3, 103), (9, 33))
          for mask in ("clean", "block", "column", "dead") for step in (1.48, 1.1)]
@@ -35,7 +36,7 @@ BANDS = [(nfibre, nwave, mask, step) for nfibre, nwave in ((1, 3), (2, 7), (5, 9
 def test_work_space(keep: bool) -> None:
     made = simulate(SimConfig(camera="tiny"))
     forget()
-    extract(made.image, made.psf, ExtractConfig((6030.0, 6050.0, 0.8)), backend=CpuFrames(keep=keep))
+    extract(made.image, made.psf, ExtractConfig((6030.0, 6050.0, 0.85)), backend=CpuFrames(keep=keep))
     with borrowed() as arena:
         assert bool(arena._blocks) == keep
     forget()

@@ -32,7 +32,7 @@ from gpu_extract.data import OUTPUTS, Frame, Image, PsfModel
 from gpu_extract.perf import clock
 
 Given = tuple[Image, PsfModel, ExtractConfig]
-SHORT = {"tiny": (6012.0, 6052.0, 0.8)}
+SHORT = {"tiny": (6012.0, 6052.0, 0.85)}
 EMBEDDED = "embedded"
 STOPPED = 120.0      # seconds after which a stopped process goes on, whatever happens: others may wait for it
 

@@ -17,7 +17,7 @@ from gpu_extract.io.image import read_image
 from gpu_extract.run import draft, extract, extract_from
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
-CONFIG = ExtractConfig((6020.0, 6060.0, 0.8))
+CONFIG = ExtractConfig((6020.0, 6060.0, 0.85))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_simulations_of_what_is_no_setting(tmp_path, made):
 
 
 def test_settings_are_said_on_one_line_in_short():
-    for given in (np.arange(6020.0, 6060.1, 0.8), [602, 606, 0.08] * units.nm):
+    for given in (np.arange(6020.0, 6060.1, 0.85), [602, 606, 0.085] * units.nm):
         said = refused(ExtractConfig, given)
         assert said.endswith("must be three numbers: first, last, step, in Angstrom") and len(said) < 150
 

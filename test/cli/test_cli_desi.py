@@ -21,7 +21,7 @@ from gpu_extract.simulate import SimConfig, simulate
 from mpi_launch import launch
 
 ROOT = Path(__file__).resolve().parents[2]
-GRID = "6020.0,6060.0,0.8"
+GRID = "6020.0,6060.0,0.85"
 # what desispec 0.70 sets where no option is given
 DEFAULTS = {"fibermap": None, "model": None, "wavelength": None, "specmin": 0, "nspec": None, "regularize": 0.0,
             "bundlesize": 25, "nsubbundles": 5, "nwavestep": 50, "verbose": False, "mpi": False,

@@ -15,7 +15,7 @@ from gpu_extract.io.psf import write_psf
 from gpu_extract.simulate import SimConfig, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
-GRID = "6020,6060,0.8"
+GRID = "6020,6060,0.85"
 
 
 @pytest.fixture

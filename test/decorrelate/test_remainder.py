@@ -74,7 +74,7 @@ def test_what_is_added_is_of_first_order(mask, window):
 
 def test_chains_beside_windows_are_wider_than_the_fibre_s_band():
     """What a fibre beyond the next takes from it is handed over in the band of chains, not in that of S."""
-    limits = Limits(**{**LOOSE, "widen": (0, 2, 28), "outside": 0.0})
+    limits = Limits(**{**LOOSE, "widen": (0, 4, 28), "outside": 0.0})
     bundle = lines(make_bundle(6, NBIN + 1, mask="gap", wing=0.1), np.random.default_rng(5))
     chained = 0
     for fibre in range(6):

@@ -21,7 +21,7 @@ from gpu_extract.kernels.arena import Arena
 
 @pytest.mark.parametrize(("half", "ndiag", "nwave", "pieces"), [
     (7, 5, 83, [(20, 15)]), (7, 5, 83, [(0, 12), (70, 13)]), (3, 9, 61, [(10, 3), (13, 20), (60, 1)]),
-    (7, 0, 60, [(40, 20)]), (0, 2, 30, [(5, 6)]), (11, 8, 50, [(0, 50)])])
+    (7, 0, 60, [(40, 20)]), (0, 2, 30, [(5, 6)]), (12, 5, 50, [(0, 50)])])
 def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
     """Windows at both ends, beside each other, of one bin and of all of them, shorter and longer than the band."""
     rng = np.random.default_rng(half)

@@ -17,7 +17,7 @@ from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
 
-CONFIG = ExtractConfig(wavelength=(6012.0, 6052.0, 0.8), model=True, tolerance=1e-4)
+CONFIG = ExtractConfig(wavelength=(6012.0, 6052.0, 0.85), model=True, tolerance=1e-4)
 
 
 @cache

@@ -215,7 +215,7 @@ def test_kernels_by_events(bench: Bench, tmp_path: Path, monkeypatch: pytest.Mon
     table = (tmp_path / f"kernels-{CASE}.txt").read_text().splitlines()
     ms = [float(line[40:].split()[0]) for line in table]
     assert ms == sorted(ms, reverse=True) and sum(ms) == pytest.approx(count)
-    assert any(line.startswith("sweeps.factor(9) ") for line in table)
+    assert any(line.startswith("sweeps.factor(8) ") for line in table)
     assert standin_gpu.CALLS.count("spin") == 1
     assert "begin_capture" not in standin_gpu.CALLS, "kernels of a graph have no times"
     capsys.readouterr()

@@ -14,8 +14,8 @@ from astropy.io import fits
 
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate, write_simulation
 
-GRID = "6012,6098,0.8"       # that of test/ranks: its kernels are compiled once
-BUNDLE, FIBRES, BINS = 5, 10, 108
+GRID = "6012,6098,0.85"       # that of test/ranks: its kernels are compiled once
+BUNDLE, FIBRES, BINS = 5, 10, 102
 ON_TRACE, IN_CORE, BETWEEN = (96, 20), (96, 27), (96, 23)        # pixels (y, x) of the first bundle
 
 

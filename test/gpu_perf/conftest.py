@@ -8,7 +8,7 @@ from assess_project import git
 
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
-GRID = "6012,6098,0.8"
+GRID = "6012,6098,0.85"
 # a project whose gpu_extract sleeps and writes a record: SECONDS stands for what the commit's code takes
 PROGRAM = """
     import json, sys, time

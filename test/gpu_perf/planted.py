@@ -24,7 +24,7 @@ from gpu_extract.simulate import SimConfig, simulate
 WORK, COPIES = 0.7, 0.06
 WARM = cpu_frame.CpuFrames()
 WARM.get_ready = lambda *_: None
-CONFIG = ExtractConfig((6012.0, 6098.0, 0.8))
+CONFIG = ExtractConfig((6012.0, 6098.0, 0.85))
 # case -> seconds that rank 1 is slower, seconds that gather sleeps, how often copies are made
 CASES: dict[str, tuple[float, float, int]] = {
     "none": (0.0, 0.0, 1), "slow rank": (0.6, 0.0, 1), "gather": (0.0, 0.3, 1), "copies": (0.0, 0.0, 3),

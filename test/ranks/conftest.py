@@ -6,7 +6,7 @@ import pytest
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import Frames, unused_segments
 
-GRID = "6012,6098,0.8"
+GRID = "6012,6098,0.85"
 FINE = "6012,6098,0.4"     # with pads two tiles of the normal equations; each frame takes 3.5 CPU seconds
 
 

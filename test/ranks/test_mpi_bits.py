@@ -122,7 +122,7 @@ def test_ranks_change_no_bit_of_tails(tmp_path: Path, ranks: int) -> None:
     assert simulate_main(["--camera", "tiny", "--tails", "0.004", "--truth-out", "none", "-o", str(image), "--loglevel",
                           "error"]) == 0
     for count in (1, ranks):
-        ended = launch(count, PROGRAM, "-i", image, "-p", psf, "-w", "6020,6060,0.8", "--no-gpu", "--passes", "3",
+        ended = launch(count, PROGRAM, "-i", image, "-p", psf, "-w", "6020,6060,0.85", "--no-gpu", "--passes", "3",
                        "--tail-radius", "60", "--loglevel", "error", "-o", tmp_path / f"{count}.fits", limit=300)
         assert (ended.code, ended.err) == (0, "")
     assert differences(tmp_path / f"{ranks}.fits", tmp_path / "1.fits") == []

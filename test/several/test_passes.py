@@ -18,7 +18,7 @@ from gpu_extract.simulate.frame import project
 from gpu_extract.simulate.troubles import add_troubles, scattered
 from gpu_extract.spots import centres, corners
 
-GRID = (6020.0, 6090.0, 0.8)
+GRID = (6020.0, 6090.0, 0.85)
 CONFIG = ExtractConfig(GRID, passes=2)
 
 
@@ -112,7 +112,7 @@ def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:
     pix[88, 50] += 3000.0
     ivar[88, 50] = 1 / pix[88, 50]
     frame = extracted(replace(made.image, pix=pix, ivar=ivar), made.psf,
-                      replace(CONFIG, wavelength=(6045.0, 6060.0, 0.8)))
+                      replace(CONFIG, wavelength=(6045.0, 6060.0, 0.85)))
     assert "warnings" not in frame.notes and [88, 50] in frame.notes["rejected"].tolist()
 
 

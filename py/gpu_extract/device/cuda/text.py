@@ -169,9 +169,10 @@ def number(name: str) -> int:
     return int(found[0]) if found else listed[0]
 
 
-def names(enum: str) -> list[str]:
+@cache
+def names(enum: str) -> tuple[str, ...]:
     """The names of an enum of a header, numbered in their order."""
-    return re.findall(r"\w+", re.findall(rf"enum {enum} {{(.*?)}}", _headers(), re.DOTALL)[0])
+    return tuple(re.findall(r"\w+", re.findall(rf"enum {enum} {{(.*?)}}", _headers(), re.DOTALL)[0]))
 
 
 @cache
