@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 PROG = "gpu_extract_exposure"
 _BUNDLES = 20          # of a frame, where nothing else is known: only the number of groups depends on it
+_STEP = 0.8            # Angstrom: S of the cut-out then has the half-band of most r frames
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -150,11 +151,12 @@ def load_kernels(cutout: "CutOut", files: Files, backend: "Backend", comm: "Comm
                  recorder: "Recorder") -> None:
     """Compile what is not yet compiled, on all ranks; then all load it: a patch of the shipped cut-out.
 
-    Those of other half-bands are compiled where the first frames with them begin.
+    Kernels of other half-bands are compiled where the first frames with them begin.
     """
     from gpu_extract.run import get_ready, warm_up
 
-    problem = cutout.image, cutout.psf, replace(cutout.config, core=files.core), backend
+    config = replace(cutout.config, core=files.core, wavelength=(*cutout.config.wavelength[:2], _STEP))
+    problem = cutout.image, cutout.psf, config, backend
     with start.step("wait for compilation"):
         get_ready(*problem[:3], comm, recorder, backend)
     with start.step("kernels"):
