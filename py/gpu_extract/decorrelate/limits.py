@@ -10,8 +10,8 @@ class Limits:
     distant: fibres farther than the next are eliminated where the bound on their coupling is above this
     tail: what the band cuts off, in S's own norm; ivar and R move by 4e-4 of it (measured)
     shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
-        the exact one is made (narrow.remainder); a device makes it always. The quick one leaves up to 0.7 of what was
-        foreseen on short ranges (measured: 1.4e-8 of 2e-8)
+        the exact one is made (narrow.remainder); a device makes it always. The quick one left 1.1e-8 sigma in a
+        simulated r frame where this was 2e-8, and 1.4e-8 on a range of 19 bins; now 6e-9 at most (measured)
     share: what the band may move s by, of itself, where the exact correction tells: ivar moves by twice that.
         Usually it is 1e-9 at most; in a short stretch of good pixels, with wings at both ends, 3e-8 (measured). Where
         the tail holds bin by bin only it is a tenth of this (banded.OF_CUT)
