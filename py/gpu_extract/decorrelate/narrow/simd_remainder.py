@@ -252,24 +252,12 @@ def _coupled(block, hw, turned, v, p, count):
 
 
 @njit(nogil=True, error_model="numpy")
-def _in_band(neighbours, begin, count, columns):
-    """What of all U_j is in the band, on a stretch: rows of its upper triangle, behind `columns` rows of zeros."""
-    taken = np.zeros((columns + count, columns))
-    for n in range(len(neighbours)):
-        band, pitch = neighbours[n, 2], neighbours[n, 3]
-        for j in range(count):
-            for a in range(columns):
-                taken[columns + j, a] += number(band + 8 * ((begin + j) * pitch + a))
-    return taken
-
-
-@njit(nogil=True, error_model="numpy")
-def _banded(taken, columns, v, p):
+def _banded(taken, pitch, columns, v, p):
     """Rows p and p + 1 of a band, given by rows of its upper triangle, times v, whose rows are read once for both.
 
-    taken: address of its row 0; it and v lie between `columns` rows of zeros
+    v lies between `columns` rows of zeros; rows of the band before the stretch are not read.
     """
-    line = 8 * columns
+    line = 8 * pitch
     row, near, value = taken + line * p, v + VECTOR * p, vread8(v + VECTOR * p)
     one, other = vmul(vset8(number(row)), value), vmul(vset8(number(row + 8)), value)
     for a in range(1, columns):
@@ -277,40 +265,42 @@ def _banded(taken, columns, v, p):
         one, other = (vfma(vset8(number(row + 8 * a)), value, one),
                       vfma(vset8(number(row + line + 8 * (a - 1))), value, other))
     other = vfma(vset8(number(row + line + 8 * (columns - 1))), vread8(near + VECTOR * columns), other)
-    for a in range(1, columns - 1):
+    for a in range(1, min(columns - 1, p + 1)):
         value, before = vread8(near - VECTOR * a), row - (line - 8) * a
         one, other = vfma(vset8(number(before)), value, one), vfma(vset8(number(before + 8)), value, other)
     a = columns - 1
-    return vfma(vset8(number(row - (line - 8) * a)), vread8(near - VECTOR * a), one), other
+    if p >= a:
+        one = vfma(vset8(number(row - (line - 8) * a)), vread8(near - VECTOR * a), one)
+    return one, other
 
 
 @njit(nogil=True, error_model="numpy")
-def _beyond(w, v, g, bins, band, neighbours, lows, hw):
+def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
     """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count), two at least.
 
-    v and g: between rows of zeros; band: see `_banded`, address and columns; lows: places of `_factors`
+    v and g: between rows of zeros; lows: places of `_factors`
     """
     begin, count = bins
-    for p in range(0, count, 2):
-        p = min(p, count - 2)       # of an odd number of rows the last but one is made twice
-        one, other = _banded(band[0], band[1], v, p)
-        vwrite(w + VECTOR * p, one)
-        vwrite(w + VECTOR * (p + 1), other)
+    for p in range(count):
+        vwrite(w + VECTOR * p, vset8(0.0))
     for n in range(len(neighbours)):
         row, skipped = neighbours[n], 8 * begin * (2 * hw + 1)
         block, turned = row[0] + skipped, row[1]
         for p in range(0, count, 2):
-            p = min(p, count - 2)
+            p = min(p, count - 2)       # of an odd number of rows the last but one is made twice
             one, other = _coupled(block, hw, 1 - turned, v, p, count)
             vwrite(g + VECTOR * p, one)
             vwrite(g + VECTOR * (p + 1), other)
         _solve_neighbour(lows[n], g, count)
+        taken, pitch = row[2] + 8 * begin * row[3], row[3]
         for p in range(0, count, 2):
             first = min(p, count - 2)
             one, other = _coupled(block, hw, turned, g, first, count)
+            kept, another = _banded(taken, pitch, columns, v, first)
+            here = w + VECTOR * first
             if first == p:
-                vwrite(w + VECTOR * p, vsub(vread8(w + VECTOR * p), one))
-            vwrite(w + VECTOR * (first + 1), vsub(vread8(w + VECTOR * (first + 1)), other))
+                vwrite(here, vadd(vread8(here), vsub(kept, one)))
+            vwrite(here + VECTOR, vadd(vread8(here + VECTOR), vsub(another, other)))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -362,7 +352,6 @@ def _add(total, band, sides, begin, end, poles, around, work):
     if even:
         work[3 * room + pad + size:3 * room + 2 * pad + size] = 0.0
     lows, kept = _factors(neighbours, begin, count, 2 * hw + 1)
-    taken = _in_band(neighbours, begin, count, columns)
     for m in range(len(shifts)):
         for n in range(LANES):
             lanes[n] = of_shifts * shifts[m, n % POLES]
@@ -374,7 +363,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
         else:
             _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
         _backward(low, starts, v)
-        _beyond(w, v, g, (begin, count), (address(taken, columns**2), columns), neighbours, lows, hw)
+        _beyond(w, v, g, (begin, count), columns, neighbours, lows, hw)
         _of_windows(w, v, columns - 1, windows, begin, count)
         if even:
             _forward_even(low, columns, count, w)
@@ -386,7 +375,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
             place = w + VECTOR * j
             total[0, j] += vsum(vmul(weight, vread(place)))
             total[1, j] += vsum(vmul(weight, vread(place + VECTOR // 2)))
-    return len(kept) + len(taken)        # numba gives memory back after its last use
+    return len(kept)        # numba gives memory back after its last use
 
 
 @njit(nogil=True, error_model="numpy")
