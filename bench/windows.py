@@ -107,9 +107,10 @@ def draw(file: str, edge: Array, middle: Array, hw: int) -> None:
     axes.semilogy(edge, color=ORANGE, label="last five bins on the CCD")
     axes.semilogy(middle, color=BLUE, label="elsewhere")
     axes.axvspan(0, hw, color="0.92", lw=0)
-    axes.axvline(hw + 12, color="0.4", ls=":", lw=1)
+    widest = hw + max(Limits().widen)
+    axes.axvline(widest, color="0.4", ls=":", lw=1)
     axes.annotate("half-band of icov", (0.4, 3e-11), color="0.35", fontsize=8)
-    axes.annotate("widest narrow band", (hw + 12.6, 3e-3), color="0.35", fontsize=8)
+    axes.annotate("widest narrow band", (widest + 0.6, 3e-3), color="0.35", fontsize=8)
     axes.set(xlabel="distance, bins", ylabel="what neighbours take from S, diagonal 1", xlim=(0, REACH),
              ylim=(1e-11, 1e-1))
     axes.spines[["top", "right"]].set_visible(False)
