@@ -241,7 +241,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         if args.measure or args.smallest:
             folder = Path(args.folder or scratch)
-            found = {**measure_costs(folder / "seen", args.smallest),
+            found = {"commit": commit(), **measure_costs(folder / "seen", args.smallest),
                      **measure_points(folder / "unseen", args.smallest)}
             if not args.smallest:
                 Path(args.costs).write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
@@ -253,7 +253,7 @@ def main() -> int:
         print("costs, seconds     mean      sd")
         for name in SPREAD:
             print(f"{name:14}{found[name][0]:9.4f}{found[name][1]:8.4f}")
-        print(f"not divided among ranks that share a bundle: {costs.alone:.2f}; commit {commit()}")
+        print(f"not divided among ranks that share a bundle: {costs.alone:.2f}; commit {found['commit']}")
         good = check(found, costs)
         curves = tables(costs)
     print(printed.getvalue(), end="")

@@ -1,11 +1,11 @@
 """What does a quality-assurance page look like when something is wrong?
 
-usage: gallery.py [--only NAME] [-o doc/figures/gallery] [--smallest]
+usage: gallery.py [--only NAME] [-o FOLDER] [--smallest]
 
 Simulates 25 fibres of an r camera once for each defect, extracts 300 Angstrom of them and draws the page of --qa.
-What is kept of each page are the strips of the CCD and the maps, one below the other, as PNG of few colours: the
-pictures of doc/gallery.md. Prints what the extraction itself said: warnings, median chi2pix, pulls. --smallest draws
-one page of the tiny camera into a temporary folder: to see that this still runs.
+What -o keeps of each page are the strips of the CCD and the maps, one below the other, as PNG of few colours: with
+doc/figures/gallery the pictures of doc/gallery.md. Prints what the extraction itself said: warnings, median chi2pix,
+pulls. --smallest draws one page of the tiny camera: to see that this still runs.
 """
 import argparse
 import tempfile
@@ -22,9 +22,8 @@ from gpu_extract.figures import qa_page
 from gpu_extract.figures.spectra import blurred_truth
 from gpu_extract.simulate import Defects, SimConfig, Simulation, simulate
 
-PICTURES = Path(__file__).resolve().parents[1] / "doc/figures/gallery"
 WIDTH, COLOURS = 900, 256
-PARTS = (0.0, 0.368), (0.766, 1.0)       # of the page's height: the strips of the CCD, and the maps
+PARTS = (0.0, 0.392), (0.777, 1.0)       # of the page's height: the strips of the CCD, and the maps
 GRID = (6580.0, 6860.0, 0.8)      # the border between lower and upper amplifiers lies within it
 
 
@@ -79,11 +78,11 @@ def main() -> int:
     """Draw and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(CASES))
-    parser.add_argument("-o", "--output", default=PICTURES, type=Path)
+    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) if args.smallest else args.output
+        target = args.output or Path(folder) / "kept"
         target.mkdir(parents=True, exist_ok=True)
         for name in ["good"] if args.smallest else [args.only] if args.only else list(CASES):
             made, frame = extracted(CASES[name], smallest=args.smallest)

@@ -244,13 +244,12 @@ class Star:
     frames: tuple[Frame, Frame]
 
 
-def star(folder: Path) -> Star:
+def star(folder: Path, image: Image, traces: Traces) -> Star:
     """The star's PSF from its own light: a Gaussian and a tail; what two passes reject, and chi2 before and after.
 
     Without an arc the wavelength is the row's number in units of a tenth of an Angstrom, and spots are as long as wide.
     """
     raw, _ = read_raw(f"{folder}/uves-star.fits.gz[0]")
-    image, traces = uves(folder)
     rows = np.arange(float(image.shape[0]))
     noise = _valley_noise(image, at_rows(traces.x, rows))
     image = preprocess(raw, 0.0, Detector(2.03, noise, 60000), dispersion="x")[0]
@@ -448,12 +447,14 @@ def main() -> None:
     print(f"  the tables: chi2 {tabled.bundles['CHI2'][0]:.2f}, PSFERR {tabled.psf.psferr:.3f}")
     chi2_table(tables)
     ratios(tables.frames)
-    camera, traced = cmos(args.folder), uves(args.folder)
+    camera = cmos(args.folder)
     arc = cmos_arc(camera)
     cmos_spectra(camera, arc, args.folder)
     shifts(arc, np.unique(camera.used.wave))
-    spectra = star(args.folder)
+    traced = uves(args.folder)
+    spectra = star(args.folder, *traced)
     if args.figures:
+        args.figures.mkdir(parents=True, exist_ok=True)
         pictures(better, camera, traced, args.figures)
         arc_picture(arc, args.figures)
         spectra_picture(arc, camera.used, args.figures)

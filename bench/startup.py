@@ -31,6 +31,7 @@ from ranks import ENVIRONMENT, ROOT, launcher, program
 BAR = 1.5
 RATIOS = {"imports of one process, CPU s": 0.6, "50 fibres, one process, wall s": 1.0,
           "500 fibres, two ranks, wall s": 0.75}
+WARM = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONDONTWRITEBYTECODE"}   # byte code is kept
 OPTIONS = ("--simulate", "1", "--camera", "tiny", "-w", "6030,6080,0.8", "--no-gpu", "--loglevel", "error",
            "--recompute")
 
@@ -39,7 +40,7 @@ def steps(ranks: int, folder: Path) -> dict[str, tuple[float, float]]:
     """Wall and CPU seconds of each step, of the slowest rank."""
     record = folder / "perf.json"
     subprocess.run([*launcher(ranks), *program("gpu_extract_exposure"), *OPTIONS, "-o", str(folder), "--perf",
-                    str(record)], check=True)
+                    str(record)], check=True, env=WARM)
     starts = [rank["start"] for rank in json.loads(record.read_text())["ranks"]]
     return {name: (max(s[name][0] for s in starts), max(s[name][1] for s in starts)) for name in starts[0]}
 
@@ -47,7 +48,7 @@ def steps(ranks: int, folder: Path) -> dict[str, tuple[float, float]]:
 def imports(folder: Path) -> tuple[Counter[str], Counter[str]]:
     """Modules and microseconds of each top-level package that a run imports."""
     python, script = program("gpu_extract_exposure")
-    done = subprocess.run([python, "-X", "importtime", script, *OPTIONS, "-o", str(folder)], check=True,
+    done = subprocess.run([python, "-X", "importtime", script, *OPTIONS, "-o", str(folder)], check=True, env=WARM,
                           capture_output=True, text=True)
     count: Counter[str] = Counter()
     spent: Counter[str] = Counter()
@@ -59,15 +60,13 @@ def imports(folder: Path) -> tuple[Counter[str], Counter[str]]:
 
 def seconds_of(tree: Path, what: str, folder: Path, few: bool) -> tuple[float, float]:
     """One run of the command of a checkout: what it says in RATIOS, and the CPU seconds of all its processes."""
-    environment = {**ENVIRONMENT, "PYTHONPATH": str(tree / "py")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     cost, hook = folder / "imports", [str(ROOT / "bench" / "tools" / "import_cost.py"), str(folder / "imports")]
     ranks, nspec = (2, 25 if few else 500) if "ranks" in what else (0, 25 if few else 50)
     command = [*launcher(ranks), sys.executable, *(hook if "imports" in what else []),
                str(tree / "bin" / "gpu_extract"), "--nspec", str(nspec), "--no-gpu", "--loglevel", "error",
                "-o", str(folder / "frame.fits")]
     start, before = clock.now(), sum(os.times()[2:4])
-    subprocess.run(command, check=True, env=environment)
+    subprocess.run(command, check=True, env={**WARM, "PYTHONPATH": str(tree / "py")})
     wall, cpu = clock.now() - start, sum(os.times()[2:4]) - before
     return float(cost.read_text()) if "imports" in what else wall, cpu
 
@@ -105,8 +104,8 @@ def main() -> int:
         return 0 if good or args.smallest else 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        count, spent = imports(folder)
         runs = [steps(args.ranks, folder) for _ in range(args.repeat)]
+        count, spent = imports(folder)
     best = min(runs, key=lambda run: run["imports"][1])
     print(f"{args.ranks} ranks, the slowest one   wall s   CPU s")
     for step, (wall, cpu) in best.items():

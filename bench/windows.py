@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -54,14 +55,15 @@ def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
     return float(best)
 
 
-def bundle(camera: str, program: str, defects: Defects, bins: int | None) -> tuple[Normal, Array]:
-    """Normal equations and x of a simulated bundle; bins: so many at the red end of the preset's range."""
+def bundle(camera: str, program: str, defects: Defects, bins: int | None) -> tuple[Normal, Array, slice]:
+    """Normal equations, x and the wanted bins of a simulated bundle; bins: so many at the red end of the range."""
     first, last, step = presets()[f"desi-{camera}"].wavelength
     wave = (first if bins is None else last - bins * step, last, step)
     made = simulate(SimConfig(camera=camera, nspec=25, program=program, truth_grid=wave, defects=defects, crop=True))
     job = prepare(made.psf, ExtractConfig(wave, nspec=25))
     _, normal = make_normal(job, locate(made.image, job, job.plan.bundles[0]), group=SERIAL, recorder=NULL)
-    return normal, solver.solve(normal).x
+    solution = solver.solve(normal)
+    return replace(normal, strengths=solution.strengths, lifted=solution.lifted), solution.x, job.plan.inner
 
 
 def decay(normal: Normal) -> tuple[Array, Array, Array]:
@@ -84,12 +86,12 @@ def decay(normal: Normal) -> tuple[Array, Array, Array]:
     return edge, middle, correlation[FIBRE, :last]
 
 
-def compare(normal: Normal, x: Array, u: float, repeat: int) -> str:
+def compare(normal: Normal, x: Array, bins: slice, u: float, repeat: int) -> str:
     """Time and paths without and with windows, and how far apart the results are."""
     results, text = [], []
     for options in (WITHOUT, banded.Options()):
         def work(options: banded.Options = options) -> Decorrelated:
-            return banded.decorrelate(normal, x, (0, len(x)), ndiag=5, options=options)
+            return banded.decorrelate(normal, x, (0, len(x)), ndiag=5, bins=bins, options=options)
         results.append(work())
         left = int((results[-1].status == Status.WIDE_BAND).any(axis=1).sum())
         text.append(f"{cpu_seconds(work, repeat) / u:8.2f} u {left:3d} wide")
@@ -105,9 +107,10 @@ def draw(file: str, edge: Array, middle: Array, hw: int) -> None:
     axes.semilogy(edge, color=ORANGE, label="last five bins on the CCD")
     axes.semilogy(middle, color=BLUE, label="elsewhere")
     axes.axvspan(0, hw, color="0.92", lw=0)
-    axes.axvline(hw + 12, color="0.4", ls=":", lw=1)
+    widest = hw + max(Limits().widen)
+    axes.axvline(widest, color="0.4", ls=":", lw=1)
     axes.annotate("half-band of icov", (0.4, 3e-11), color="0.35", fontsize=8)
-    axes.annotate("widest narrow band", (hw + 12.6, 3e-3), color="0.35", fontsize=8)
+    axes.annotate("widest narrow band", (widest + 0.6, 3e-3), color="0.35", fontsize=8)
     axes.set(xlabel="distance, bins", ylabel="what neighbours take from S, diagonal 1", xlim=(0, REACH),
              ylim=(1e-11, 1e-1))
     axes.spines[["top", "right"]].set_visible(False)
@@ -138,11 +141,11 @@ def main() -> int:
     matrix = np.random.default_rng(1).random((2000, 2000))
     u = cpu_seconds(lambda: matrix @ matrix, repeat)
     for n, (camera, program, name, defects) in enumerate(CASES[:1] if args.smallest else CASES):
-        normal, x = bundle(camera, program, defects, 60 if args.smallest else None)
+        normal, x, bins = bundle(camera, program, defects, 60 if args.smallest else None)
         if n == 0:
             show(normal, args.figure)
             print("camera program defects  without windows       with windows         apart, sigma")
-        print(f"{camera:6s} {program:7s} {name:7s}{compare(normal, x, u, repeat)}", flush=True)
+        print(f"{camera:6s} {program:7s} {name:7s}{compare(normal, x, bins, u, repeat)}", flush=True)
     return 0
 
 
