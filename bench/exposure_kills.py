@@ -21,7 +21,7 @@ from pathlib import Path
 from gpu_extract.perf import clock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-from ranks import ENVIRONMENT, datasums, launcher, processes_with, program, ranks_of
+from ranks import ENVIRONMENT, datasums, is_used, launcher, processes_with, program, ranks_of
 
 LIMIT = 30.0
 STARTS = 0.2          # share of the kills that comes while the ranks start
@@ -143,7 +143,8 @@ def main() -> int:
             good += right
             print(f"{number + 1:3d} {'good' if right else 'BAD '} {said}", flush=True)
             for path in set(Path("/dev/shm").glob("mpich_shm_*")) - before:      # MPI's own leavings
-                path.unlink(missing_ok=True)
+                if not is_used(path):                                            # other runs may be at work here
+                    path.unlink(missing_ok=True)
     print(f"{good}/{kills} good, bar {kills}/{kills}: {'reached' if good == kills else 'NOT REACHED'}")
     return 0 if good == kills else 1
 

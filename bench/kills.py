@@ -15,7 +15,6 @@ A line for each kill; then what was seen by process and signal, and how many wer
 """
 import argparse
 import contextlib
-import os
 import random
 import signal
 import subprocess
@@ -28,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench" / "tools"), str(ROOT / "test" / "slurm")]
 from strikes import LIMIT, PHASES, RANKS, SIGNALS, WHO, Job, Kill, strike  # noqa: E402
 
-from ranks import ENVIRONMENT, datasums, launcher  # noqa: E402
+from ranks import ENVIRONMENT, datasums, is_used, launcher  # noqa: E402
 
 SUSPENDED = 12.0            # seconds that a whole job is suspended: longer than a rank alone may be stopped
 OLD = b"the old frame"
@@ -100,17 +99,6 @@ def segments() -> set[str]:
     folder = Path("/dev/shm")
     kinds = ("mpich_*", "sm_segment.*", "osc_sm.*", "gpu_extract.*")
     return {path.name for kind in kinds for path in folder.glob(kind) if path not in BEFORE and not is_used(path)}
-
-
-def is_used(path: Path) -> bool:
-    """Whether a process has a file of shared memory mapped or open: other runs may be at work here."""
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            if str(path) in maps.read_text(errors="replace"):
-                return True
-            if any(os.readlink(fd) == str(path) for fd in maps.with_name("fd").iterdir()):
-                return True
-    return not path.exists()
 
 
 def plan(chance: random.Random, kills: int, *, table: bool, proxy: bool) -> Iterator[Kill]:

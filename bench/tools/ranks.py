@@ -1,4 +1,5 @@
 """What benches and tests that start ranks have in common: the launcher, who is at work, their memory, their files."""
+import contextlib
 import os
 import re
 import shutil
@@ -51,6 +52,17 @@ def ranks_of(word: str) -> list[int]:
     """The ranks at work on something: processes that are Python, as is their parent, the keeper, on the same."""
     found = {pid: parent for pid, parent in processes_with(word).items() if _name(pid).startswith("python")}
     return sorted(pid for pid, parent in found.items() if parent in found)
+
+
+def is_used(path: Path) -> bool:
+    """Whether a process has a file of shared memory mapped or open: other runs may be at work here."""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(path) in maps.read_text(errors="replace"):
+                return True
+            if any(os.readlink(fd) == str(path) for fd in maps.with_name("fd").iterdir()):
+                return True
+    return not path.exists()
 
 
 def _name(pid: int) -> str:
