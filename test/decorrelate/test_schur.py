@@ -75,6 +75,11 @@ def test_what_is_eliminated_must_tell_together(window, apart, holds):
     assert all(neighbours.couplings.tells(i) for i in range(5))
     assert neighbours.complement(1).holds == holds
     assert (1 in neighbours.windows) == np.isfinite(window)
+    for without in ((), (2, 3)):                    # as where their windows would be too long
+        for i in without:
+            neighbours.windows.pop(i, None)
+        for at in neighbours.windows.get(1, ()):
+            assert neighbours.first.tell_beside(1, at) == holds
 
 
 def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():

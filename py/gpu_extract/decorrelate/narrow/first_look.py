@@ -83,11 +83,11 @@ class FirstLook:
         return self.couplings.tells(fibre) or (plain is None and not self.at(fibre).facts.may_be_weak)
 
     def tell_beside(self, fibre: int, window: Window) -> bool:
-        """Whether the fibres eliminated in a window do: each is known by its S there, or, without a window, by its
-        block."""
+        """Whether the fibres eliminated in a window do: each is known by its S there; one without a window, as those
+        are whose windows would be too long, by its facts."""
         lo, hi = window.fibres
         inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None) for j in range(lo, hi)}
-        told = {j: self.couplings.tells(j) if found is None else found.tells for j, found in inside.items()}
+        told = {j: not self.at(j).facts.may_be_weak if found is None else found.tells for j, found in inside.items()}
         bins = slice(window.start, window.start + len(window.exact))
         return all(all(told[j] for j in side) or self.tell_together(side, bins)
                    for side in (range(fibre - 1, lo - 1, -1), range(fibre + 1, hi)))
