@@ -1,6 +1,7 @@
 """The PSF validator: each way a fibre can be bad, what is said of it, and that the others do not suffer."""
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import oracle
 from extraction import CORES, assert_same_bits, extracted, in_sigma, moved, relative
 from gpu_extract.checks.psf_check import check_psf, remaining
+from gpu_extract.checks.trace_order import astray
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, PsfModel, SpecMask, Status
 from gpu_extract.errors import InputError
@@ -69,7 +71,7 @@ FAULTS = {
     "turning": (turning, "its y is not monotonic in wavelength"),
     "off": (lambda p, i: with_trace(p, "x", i, 0, -40.0), "its trace is off the CCD"),
     "above": (lambda p, i: with_trace(p, "y", i, 0, 1e5), "its trace is off the CCD"),
-    "double": (on_one_trace, "its trace is not right of that of fibre "),
+    "double": (on_one_trace, "its trace is not "),
 }
 
 
@@ -84,14 +86,13 @@ def test_a_good_psf_passes_as_it_is(family):
 @pytest.mark.parametrize("fibre", [0, 3, NFIBRE - 1])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_fibre_is_dropped_with_its_reason(fault, fibre):
-    """Only that fibre (of two on one trace the later one); nothing else is touched."""
+    """Only that fibre (of two on one trace the one whose trace is the other's); nothing else is touched."""
     spoil, reason = FAULTS[fault]
     psf = spoil(fresh(), fibre)
     dropped = check_psf(psf, WAVE)
-    expected = max(fibre, 1) if fault == "double" else fibre
-    assert list(dropped) == [expected]
-    assert dropped[expected].startswith(reason)
-    left, others = remaining(psf, dropped), np.arange(NFIBRE) != expected
+    assert list(dropped) == [fibre]
+    assert dropped[fibre].startswith(reason)
+    left, others = remaining(psf, dropped), np.arange(NFIBRE) != fibre
     for name in ("x", "y"):
         np.testing.assert_array_equal(getattr(left, name).coeff, getattr(psf, name).coeff[others])
     for name in ("sigma_x", "sigma_y", "gh"):
@@ -133,13 +134,32 @@ def at(*x: float) -> PsfModel:
     ((10, 17, 24, 31, 38, 45, 12), {6: "not right of that of fibre 5"}),
     ((10, 17, 17.4, 31, 38, 45, 52), {2: "not right of that of fibre 1"}),
     ((10, 17, 17.6, 31, 38, 45, 52), {}),
-    ((10, 24, 17, 31, 38, 52, 45), {2: "not right of that of fibre 1", 6: "not right of that of fibre 5"}),
+    ((10, 24, 24, 31, 38, 45, 52), {1: "not left of that of fibre 2"}),        # the one in its place is kept
+    ((17, 17, 24, 31, 38, 45, 52), {0: "not left of that of fibre 1"}),
+    ((10, 17, 24, 31, 38, 45, 45), {6: "not right of that of fibre 5"}),
+    ((10, 17, 24, 31, 38, 52, 52), {5: "not left of that of fibre 6"}),
+    ((52, 45, 38, 24, 24, 17, 10), {3: "not right of that of fibre 4"}),
+    ((10, 24, 17, 31, 38, 45, 52), {1: "not left of that of fibre 2", 2: "not right of that of fibre 1"}),  # swapped
+    ((10, 17, 38, 31, 24, 45, 52), {2: "not left of that of fibre 3", 4: "not right of that of fibre 3"}),
+    ((10, 24, 17, 31, 38, 52, 45), {1: "not left of that of fibre 2", 2: "not right of that of fibre 1",
+                                    5: "not left of that of fibre 6", 6: "not right of that of fibre 5"}),
     ((10, 200, 210, 31, 38, 45, 52), {1: "not left of that of fibre 3", 2: "not left of that of fibre 3"}),
 ])
 def test_fibres_out_of_order(x, dropped):
     """As many as possible are kept in order and apart."""
     got = check_psf(at(*x), WAVE)
     assert got == {i: f"its trace is {reason}" for i, reason in dropped.items()}
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize(("i", "j"), [*permutations(range(6), 2)])
+def test_a_fibre_with_the_trace_of_another_is_never_kept(i, j, turn):
+    """Fibre i on the trace of j, and the two in each other's place; all others are kept."""
+    x = np.linspace(10, 45, 6)[::turn, None]
+    copied, swapped = x.copy(), x.copy()
+    copied[i], swapped[[i, j]] = x[j], x[[j, i]]
+    assert list(astray(copied, np.arange(6))) == [i]
+    assert list(astray(swapped, np.arange(6))) == sorted([i, j])
 
 
 def test_order_does_not_count_fibres_that_are_bad_already():

@@ -109,6 +109,19 @@ def test_an_image_that_was_replaced(inputs: Path, folder: Path, capsys: pytest.C
     assert reasons(capsys) == expected
 
 
+def test_a_dropped_fibre_is_told_of(inputs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the frame that it is dropped from."""
+    with fits.open(inputs / "psf.fits", mode="update") as hdus:
+        hdus["PSF"].data["COEFF"][0, 1] = float("nan")
+        for hdu in hdus[1:]:
+            hdu.add_checksum()
+    image = inputs / "preproc-r0-00000001.fits"
+    assert main(["-i", str(image), "-p", str(inputs / "psf.fits"), "-w", GRID, "-o", str(folder)]) == 0
+    said = capsys.readouterr().err
+    assert "frame-r0-00000001.fits: fibre 1 is dropped: its PSF has values that are not finite" in said
+    assert "frame-r0-00000001.fits: a dropped fibre is in no model" in said
+
+
 def test_what_else_was_replaced(night: Night, inputs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """PSF, settings, folder, version: each is said; a run in between with nothing changed skips."""
     image, psf, name = inputs / "preproc-r0-00000001.fits", inputs / "psf.fits", "frame-r0-00000001.fits"

@@ -182,7 +182,10 @@ BAD_PSF = (
     Row("two traces 0.4 pixels apart", make.trace_of(3, 2, 0.4), CROSSES, (dropped(3), APART)),
     Row("two traces that cross in the middle", make.trace_of(3, 2, 0, 7.0), CROSSES, (dropped(3), APART)),
     Row("two traces that cross near the end", make.trace_of(3, 4, -7.0, 14.0), CROSSES, (dropped(3), APART)),
-    Row("two traces swapped", make.swapped, "fibre 2 is dropped: its trace is not right of that of fibre 1", ONE),
+    Row("a trace that is that of the next fibre", make.trace_of(2, 3),
+        "fibre 2 is dropped: its trace is not left of that of fibre 3", ONE),
+    Row("two traces swapped", make.swapped, "fibre 1 is dropped: its trace is not left of that of fibre 2",
+        (dropped(1, 2), APART)),
     *(Row(f"no {key}", make.keyword(key, None), f"the PSF's header needs an integer {key}")
       for key in ("HSIZEX", "HSIZEY", "NPIX_X", "NPIX_Y")),
     *(Row(f"{key} {value}", make.keyword(key, value), says) for key, value, says in (

@@ -5,13 +5,13 @@ from functools import reduce
 
 import numpy as np
 
-from gpu_extract.data import Array, Core, IntArray, PsfModel
+from gpu_extract.checks.trace_order import astray
+from gpu_extract.data import Array, Core, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres, evaluate, select
 
 SAMPLES = 64           # wavelengths at which a fibre is checked
 BEYOND = 200           # bins beyond the ends that are checked first: more than the pad of most PSFs
-APART = 0.5            # pixels: traces closer than this count as one trace
 LIGHT = 1e-3           # of a spot's light: the least its Gaussians may hold; inverse: the most a term may hold
 
 
@@ -48,7 +48,7 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str
             (lit, f"its spots hold {light[i]:.3g} of their light, with terms of up to {most[i]:.3g}"),
             (falling, "its tail grows outwards"), (monotonic, "its y is not monotonic in wavelength"),
             (seen, "its trace is off the CCD")) if not fine[i])
-    dropped = dict(sorted((dropped | _astray(centre[1], np.nonzero(good)[0])).items()))
+    dropped = dict(sorted((dropped | astray(centre[1], np.nonzero(good)[0])).items()))
     if len(dropped) == psf.nfibre:
         raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
                          "this image?")
@@ -81,45 +81,6 @@ def _most(coeff: Array) -> Array:
 def _of_fibres(combine: np.ufunc, holds: np.ndarray) -> np.ndarray:
     """(nfibre,) whether (nfibre, nwave) holds at all wavelengths, or at some; single rows are rarely examined."""
     return np.ones(len(holds), dtype=bool) if holds.all() else combine.reduce(holds, axis=1)
-
-
-def _astray(x: Array, candidates: IntArray) -> dict[int, str]:
-    """The fibres outside the largest set whose traces are in order and apart, with reasons.
-
-    x: (nfibre, nwave) of the traces, which may increase or decrease with the fibre number, whichever keeps more fibres.
-        The order must hold at all wavelengths: traces that cross count as one
-    candidates: fibres. Of two fibres on one trace the later one is rejected.
-    """
-    steps = np.diff(x[candidates], axis=0)
-    if np.all(steps >= APART) or np.all(steps <= -APART):
-        return {}
-    fibres = candidates.tolist()
-    rising, falling = _in_order(x[candidates]), _in_order(-x[candidates])
-    sides = ("right", "left") if len(rising) >= len(falling) else ("left", "right")
-    good = [fibres[n] for n in max(rising, falling, key=len)]
-    place = x if sides[0] == "right" else -x
-    reasons = {}
-    for i in sorted(set(fibres) - set(good)):
-        close = [j for j in good if j < i and (place[i] - place[j]).min() < APART]
-        beyond = [j for j in good if j > i and (place[j] - place[i]).min() < APART]
-        reasons[i] = (f"its trace is not {sides[0]} of that of fibre {close[-1]}" if close
-                      else f"its trace is not {sides[1]} of that of fibre {beyond[0]}")
-    return reasons
-
-
-def _in_order(x: Array) -> list[int]:
-    """The longest selection, by number, in which each x exceeds the previous one by APART or more everywhere."""
-    length = np.ones(len(x), dtype=int)
-    before = np.full(len(x), -1)
-    for n in range(1, len(x)):
-        chain = np.where((x[n] - x[:n]).min(axis=1) >= APART, length[:n], 0)
-        if chain.max() > 0:
-            before[n] = chain.argmax()
-            length[n] = chain.max() + 1
-    kept = [int(length.argmax())] if len(x) else []
-    while kept and before[kept[-1]] >= 0:
-        kept.append(int(before[kept[-1]]))
-    return kept[::-1]
 
 
 def _samples(psf: PsfModel, wave: Array, beyond: int) -> Array:

@@ -72,9 +72,10 @@ class Files:
 
     def write(self, number: int, loaded: Loaded, frame: "Frame") -> None:
         """Write the frame, whole or not at all."""
+        from gpu_extract.cli.report import warnings_of
         from gpu_extract.io.frame import write_frame
 
-        for sentence in frame.notes.get("warnings", ()):
+        for sentence in warnings_of(frame):
             log.warning(f"{self._entries[number].name}: {sentence}")
         cards, fibermap = loaded.extra
         write_frame(self._entries[number].output, replace(frame, fibermap=fibermap), cards=cards,

@@ -160,6 +160,7 @@ def announce(run: Run, device: str) -> None:
 
 def compute(run: Run) -> "Frame | None":
     """The extraction; None on ranks other than 0."""
+    from gpu_extract.cli.report import warnings_of
     from gpu_extract.plan import make_plan, turns
 
     job = run.job
@@ -169,9 +170,7 @@ def compute(run: Run) -> "Frame | None":
         frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder, dtype="float32")
     if frame is None:
         return None
-    for fibre, reason in frame.notes.get("dropped", {}).items():
-        log.warning(f"fibre {fibre} is dropped: {reason}")
-    for sentence in frame.notes.get("warnings", ()):
+    for sentence in warnings_of(frame):
         log.warning(sentence)
     return replace(frame, fibermap=job.fibermap)
 

@@ -44,6 +44,14 @@ class Progress(Recorder):
                               last=self._done >= self._total, stream=self._stream)
 
 
+def warnings_of(frame: "Frame") -> list[str]:
+    """A sentence for each fibre that was dropped, and for whatever else the extraction noticed."""
+    dropped = [f"fibre {fibre} is dropped: {reason}" for fibre, reason in frame.notes.get("dropped", {}).items()]
+    if dropped:
+        dropped.append("a dropped fibre is in no model: its light, if any, may raise the flux of the fibres beside it")
+    return [*dropped, *frame.notes.get("warnings", ())]
+
+
 def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     """Bins, masked, chi2, fallbacks, time per stage, memory, file."""
     import numpy as np
