@@ -12,6 +12,7 @@ from gpu_extract.assemble import assemble
 from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
 from gpu_extract.checks.arguments import check_arguments, seam
+from gpu_extract.checks.bundle_edges import too_close
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
@@ -84,6 +85,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
             recorder.warn(narrow)
+        edges = too_close(job.psf, job.plan) if comm.rank == 0 and config.passes == 1 else []
         own = backend.rows(image, job, comm, recorder, start=start, meanwhile=sentences)
         with recorder.span("gather"):
             parts = comm.gather(own)
@@ -93,7 +95,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
         frame = in_own_wavelengths(frame, psf)
-        warnings = [*sentences(), *misfits(frame), *doubts(frame)]
+        warnings = [*sentences(), *misfits(frame), *doubts(frame), *edges]
         notes = {**frame.notes, "warnings": tuple(warnings)} if warnings else frame.notes
         return replace(frame, fibermap=fibermap, notes=notes)
 

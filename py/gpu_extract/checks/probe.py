@@ -71,7 +71,7 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
         envelopes, hidden = [], np.inf
         for wave, place in _windows(psf, wavelength, window):
             with borrowed() as arena, _told_apart(psf, wavelength):
-                bands = _ideal(few, (0, few.nfibre), wave, arena, apart=True).icov[:, 0]
+                bands = ideal(few, (0, few.nfibre), wave, arena, apart=True).icov[:, 0]
                 columns = _columns(bands, place)
             envelopes += [*_envelope(columns, place)]
             hidden = min(hidden, float((columns[:, place] * bands[:, place, bands.shape[2] // 2]).min()))
@@ -113,7 +113,7 @@ def _at_the_side(psf: PsfModel, fibre: int, wave: Array, place: int) -> list[Arr
     cores are seen.
     """
     with borrowed() as arena:
-        bands = _ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0]
+        bands = ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0]
         if not (bands[0, :, bands.shape[2] // 2] > 0.0).all():
             return []
         return _scaled_envelope(bands, place)
@@ -222,7 +222,7 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
         for wave, _ in _windows(psf, wavelength, WINDOWS[-1]):
             with borrowed() as arena, _told_apart(psf, wavelength):
-                sums = _ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
+                sums = ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
                 found = np.array([_correlation(sums, d) for d in range(1, sums.icov.shape[1])])
             size = max(len(worst), len(found))
             worst = np.maximum(np.pad(worst, (0, size - len(worst))), np.pad(found, (0, size - len(found))))
@@ -253,7 +253,7 @@ def _windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -
     return found
 
 
-def _ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False,
+def ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False,
            there: bool = False) -> Sums:
     """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not.
 
