@@ -13,8 +13,9 @@ from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
 from gpu_extract.checks.arguments import check_arguments, seam
 from gpu_extract.checks.bundle_edges import too_close
+from gpu_extract.checks.masked_ends import beside_masks
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
-from gpu_extract.checks.probe import Decay, beside_masks, measure_decay, on_ccd, too_fine
+from gpu_extract.checks.probe import Decay, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
 from gpu_extract.checks.sense import compare, misfits
 from gpu_extract.config import ExtractConfig

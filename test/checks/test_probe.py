@@ -10,7 +10,8 @@ import scipy.linalg
 
 import oracle
 from extraction import extracted, linear, moved
-from gpu_extract.checks import probe
+from gpu_extract.checks import ideal, masked_ends, probe
+from gpu_extract.checks.masked_ends import beside_masks
 from gpu_extract.checks.probe import FINE, measure_decay, measure_neighbours, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND
 from gpu_extract.config import ExtractConfig
@@ -56,13 +57,13 @@ def test_broad_spots_ask_for_more():
     ("tails", 0.25, [192, 320, 640, 1280], False)])
 def test_longer_stretches_are_asked_where_light_reaches_far(family, step, lengths, seen, monkeypatch):
     """Of the stretches the first in which all of the decay is seen decides, or one that holds all bins of the PSF."""
-    psf, asked, windows = oracle.make_psf(family), [], probe._windows
+    psf, asked, windows = oracle.make_psf(family), [], probe.windows
 
     def noted(psf, wavelength, bins):
         asked.append(bins)
         return windows(psf, wavelength, bins)
 
-    monkeypatch.setattr(probe, "_windows", noted)
+    monkeypatch.setattr(probe, "windows", noted)
     found = measure_decay(psf, (6050.0, 6114.0, step), 1e-8)
     assert asked == lengths
     assert (found.beyond < lengths[-1] // 2) == seen
@@ -97,6 +98,32 @@ def test_a_pad_is_as_long_as_the_decay_asks_for(shared):
     longer = extracted(image, psf, replace(config, tolerance=1e-14))
     assert longer.notes["pad"] > 1.5 * frame.notes["pad"] > 400
     assert np.abs((frame.flux - longer.flux) * np.sqrt(longer.ivar)).max() < config.tolerance
+
+
+def slanted(rows: float, pitch: float = 5.0):
+    """The broad PSF, its fibres close by, each next trace so many rows higher."""
+    psf = oracle.make_psf("gh2", 3, (460, 56), first_row=180)
+    x, y = psf.x.coeff.copy(), psf.y.coeff.copy()
+    x[:, 0], y[:, 0] = 20.0 + pitch * np.arange(3), y[:, 0] + rows * np.arange(3)
+    return replace(psf, x=replace(psf.x, coeff=x), y=replace(psf.y, coeff=y))
+
+
+def test_neighbours_in_other_rows_ask_for_a_longer_pad():
+    """Bins of the next fibre 28 bins beyond the end lie beside the last one: the oracle knows them."""
+    config = ExtractConfig(wavelength=(6050.0, 6081.0, 0.8), core="dense")
+    case = oracle.make_case(slanted(20.0), config, pad=170)
+    frame = extracted(case.image, case.psf, config)
+    reference = oracle.oracle_extract(case.image, case.psf, config, pad=150)
+    assert oracle.sigma_difference(frame, reference).max() < config.tolerance       # 1e-3 with the pad of one fibre
+
+
+def test_a_slant_counts_by_how_strongly_fibres_are_correlated():
+    """None where traces begin in the same rows or do not reach each other; the more the closer they are."""
+    straight, far, near = (measure_decay(slanted(*at), RANGE, 1e-8) for at in ((0, 5.0), (20.0, 40.0), (20.0, 5.0)))
+    assert straight.aslant == far.aslant == 0 < near.aslant
+    assert straight.aslant <= measure_decay(slanted(20.0, 9.0), RANGE, 1e-8).aslant < near.aslant
+    assert near.patch > straight.patch
+    assert measure_decay(slanted(-20.0), RANGE, 1e-8).aslant > 0
 
 
 def lines(psf, wave) -> Image:
@@ -154,7 +181,7 @@ def test_masked_cores_ask_for_a_longer_pad():
     decay = measure_decay(psf, wavelength, 1e-8)
 
     def pad(ivar):
-        found = probe.beside_masks(decay, Image(np.zeros(psf.shape), ivar), psf, wavelength, 1e-8)
+        found = beside_masks(decay, Image(np.zeros(psf.shape), ivar), psf, wavelength, 1e-8)
         assert found.patch == decay.patch
         return found.beyond
 
@@ -221,12 +248,12 @@ def test_banded_systems_are_solved_as_by_scipy(half_band: int) -> None:
     rng = np.random.default_rng(half_band)
     lower, b = rng.uniform(-1.0, 1.0, (half_band + 1, 40)), rng.normal(size=40)
     lower[0] = 2.0 * half_band + 1.0
-    assert (probe._solved(lower, b) == scipy.linalg.solveh_banded(lower, b, lower=True)).all()
+    assert (ideal._solved(lower, b) == scipy.linalg.solveh_banded(lower, b, lower=True)).all()
     for wrong in (-1.0, np.nan, np.inf):
         bad = lower.copy()
         bad[0, 7] = wrong
         with pytest.raises(np.linalg.LinAlgError):
-            probe._solved(bad, b)
+            ideal._solved(bad, b)
 
 
 @pytest.mark.parametrize("share", [1e-8, 1e-60, 1e-90, 1e-170, 1e-300])
@@ -234,8 +261,8 @@ def test_fibres_of_which_next_to_nothing_meets(share):
     """The correlation is as small as what couples them, down to 0, although its square is no double."""
     own = np.tile([0.0, 0.2, 1.0, 0.2, 0.0], (60, 1))
     sums = SimpleNamespace(icov=np.array([[own, np.full_like(own, share)], [own, np.zeros_like(own)]]))
-    assert 0 <= probe._correlation(sums, 1) < 10 * share
-    assert share < 1e-80 or probe._correlation(sums, 1) > share
+    assert 0 <= ideal.correlation(sums, 1) < 10 * share
+    assert share < 1e-80 or ideal.correlation(sums, 1) > share
 
 
 @pytest.mark.parametrize(("columns", "found"), [
@@ -251,4 +278,4 @@ def test_whole_cores_are_looked_at(columns, found):
     for column in columns:
         ivar[y, x + column] = 0.0
     image = Image(np.zeros(psf.shape), ivar)
-    assert probe._dark_fibres(psf, (6060.0, 6140.0, 0.8), 40, image) == found
+    assert masked_ends._dark_fibres(psf, (6060.0, 6140.0, 0.8), 40, image) == found

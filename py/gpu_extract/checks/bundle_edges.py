@@ -1,7 +1,7 @@
 """Do the bundles lie apart? Each is solved by itself, and takes what the next one puts on its spots for its own."""
 import numpy as np
 
-from gpu_extract.checks.probe import ideal
+from gpu_extract.checks.ideal import ideal
 from gpu_extract.data import Array, PsfModel
 from gpu_extract.kernels.arena import borrowed
 from gpu_extract.plan import Plan

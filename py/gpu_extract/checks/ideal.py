@@ -1,0 +1,193 @@
+"""A small ideal problem, all pixels good and of equal errors: its normal equations, and how fast C = icov^-1 decays."""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from gpu_extract.data import LANE, Array, PsfModel, Recipe
+from gpu_extract.errors import InputError
+from gpu_extract.kernels.arena import Arena
+from gpu_extract.lapack import lapack
+from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks
+from gpu_extract.spots import recipe
+
+WINDOWS = 192, 320    # bins of the small problem: the second if light reaches beyond the first, then
+                      # twice as many and so on, until the whole decay is covered
+ITERATIONS = 12  # of the power iteration for the correlation between fibres: it is needed to a few per cent
+
+
+@contextmanager
+def told_apart(psf: PsfModel, wavelength: tuple[float, float, float]) -> Iterator[None]:
+    """Raise InputError if bins or fibres cannot be distinguished even with ideal pixels."""
+    try:
+        yield
+    except LinAlgError as error:
+        raise InputError(f"{psf.name}: bins of {wavelength[2]:g} Angstrom cannot be told from each other with this "
+                         "PSF: the step is far below the resolution, or fibres lie on one trace; take a larger step "
+                         "(-w), or another PSF") from error
+
+
+def lengths(most: int) -> Iterator[int]:
+    """The lengths of the stretches to try in turn, up to one that holds all bins of the PSF."""
+    yield from WINDOWS
+    bins = WINDOWS[-1]
+    while bins < most:
+        bins *= 2
+        yield bins
+
+
+def windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[tuple[Array, int]]:
+    """A stretch of so many bins around each end of the range, as far as the PSF reaches, and the bin of that end.
+
+    If that bin is within a quarter of the stretch from its end, another bin replaces it, since C differs there.
+    """
+    low, high = psf.wavelength_range
+    step, found = wavelength[2], []
+    for centre in wavelength[:2]:
+        start = max(low, min(centre - 0.5 * bins * step, high - bins * step))
+        count = min(bins, int((high - start) / step) + 1)
+        place = min(max(round((centre - start) / step), count // 4), count - 1 - count // 4)
+        found.append((np.asarray(start + step * np.arange(count), dtype=float), place))
+    return found
+
+
+def ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False,
+           there: bool = False) -> Sums:
+    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not.
+
+    apart: the fibres are moved side by side, so that none sees another and the image is small.
+    there: only pixels between the CCD's left and right edge are good
+    """
+    spots = recipe(psf, fibres, wave, arena)
+    y0, x0 = spots.y0 - spots.y0.min(), spots.x0 - spots.x0.min()
+    if apart:
+        y0, x0 = y0 - y0.min(axis=1, keepdims=True), x0 - x0.min(axis=1, keepdims=True)
+        x0 += (x0.max() + psf.stamp[1]) * np.arange(len(x0))[:, None]
+    rows, columns = int(y0.max()) + psf.stamp[0], int(x0.max()) + psf.stamp[1] + LANE
+    ones = arena.take(rows, columns + -columns % VECTOR)
+    ones[:] = 1.0
+    if there:
+        first = int(spots.x0.min())
+        ones[:, :max(-first, 0)] = ones[:, max(psf.shape[1] - first, 0):] = 0.0
+    return sums_of(psf, replace(spots, x0=x0, y0=y0), Cut(ones, ones, 0, 0), len(wave), arena)
+
+
+def sums_of(psf: PsfModel, spots: Recipe, cut: Cut, nwave: int, arena: Arena) -> Sums:
+    """The normal equations of spots on a cut-out."""
+    y0, x0 = (first[:, :nwave] for first in (spots.y0, spots.x0))
+    bands = half_bands(y0 - cut.y0, x0 - cut.x0, psf.stamp, (cut.root.shape[0], cut.root.shape[1]))
+    sums = empty_sums(len(y0), nwave, bands, arena)
+    add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, nwave, 0))
+    if not np.isfinite(sums.icov).all():
+        raise InputError(f"{psf.name}: its spots come to numbers that are not finite; give another PSF")
+    return sums
+
+
+def columns_of(bands: Array, place: int) -> Array:
+    """|C| between a bin of every fibre and all its others: (nfibre, n).
+
+    bands: (nfibre, n, 2 hw + 1) of the fibres' own blocks. They form one matrix, since nothing couples the last bin of
+    a fibre to the first of the next
+    """
+    nfibre, n, hw = len(bands), bands.shape[1], bands.shape[2] // 2
+    unit = np.zeros((nfibre, n))
+    unit[:, place] = 1.0
+    lower = bands[..., hw:].reshape(-1, hw + 1)
+    return np.abs(_solved(lower.T, unit.ravel())).reshape(nfibre, n)
+
+
+def envelopes_of(columns: Array, place: int) -> Array:
+    """Largest |C| at every distance from a bin and beyond, relative to that bin's own: (nfibre, distances).
+
+    columns: of `columns_of`; distances: up to the farther end
+    """
+    n = columns.shape[1]
+    reach = np.zeros((len(columns), max(place + 1, n - place)))
+    for side in (columns[:, place:], columns[:, place::-1]):
+        part = reach[:, :side.shape[1]]
+        np.maximum(part, side / columns[:, place, None], out=part)
+    return np.maximum.accumulate(reach[:, ::-1], axis=1)[:, ::-1]
+
+
+def scaled_envelope(bands: Array, place: int) -> list[Array]:
+    """The envelope of one fibre's block with its diagonal scaled to 1; nothing where double precision cannot tell.
+
+    bands: (1, n, 2 hw + 1) with a positive diagonal
+    """
+    hw = bands.shape[2] // 2
+    unit = 1.0 / np.sqrt(bands[0, :, hw])
+    padded = np.pad(unit, hw)
+    scaled = bands * unit[:, None] * np.lib.stride_tricks.sliding_window_view(padded, 2 * hw + 1)
+    try:
+        return [*envelopes_of(columns_of(scaled, place), place)]
+    except LinAlgError:
+        return []
+
+
+def bins_below(envelope: Array, limit: float, most: int) -> int:
+    """First distance at which the envelope is below the limit; extrapolated by its last decay if it never is.
+
+    most: bins of the PSF, the upper limit of a pad
+    """
+    below = np.nonzero(envelope < limit)[0]
+    if len(below):
+        return int(below[0])
+    half = len(envelope) // 2
+    rate = np.log(envelope[0] / envelope[half]) / half if half else 0.0
+    return int(min(most, np.ceil(np.log(envelope[0] / limit) / rate))) if rate > 0 else most
+
+
+def correlation(sums: Sums, d: int) -> float:
+    """Largest canonical correlation of the first fibre and fibre d: the norm of L_0^-1 icov_0d L_d^-T."""
+    if len(sums.icov) <= d:
+        return 0.0
+    between = _band_matrix(sums.icov[0, d])
+    factors = [_cholesky(sums.icov[i, 0]) for i in (0, d)]
+    v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
+    square = 0.0
+    for _ in range(ITERATIONS):
+        half = lapack.dpbtrs(factors[0], between @ v, lower=1)[0]
+        image = lapack.dpbtrs(factors[1], between.T @ half, lower=1)[0]
+        size = float(np.linalg.norm(image))
+        if size == 0.0:       # squares of less than 1e-160 are 0, although the image is not
+            return 0.0
+        square, v = size / float(np.linalg.norm(v)), image / size
+    return square**0.5
+
+
+def _band_matrix(bands: Array) -> Array:
+    """The square matrix of bands (n, 2 hw + 1)."""
+    n, hw = len(bands), bands.shape[1] // 2
+    matrix, rows = np.zeros((n, n)), np.arange(n)
+    for k in range(-hw, hw + 1):
+        inside = rows[max(0, -k):n - max(0, k)]
+        matrix[inside, inside + k] = bands[inside, hw + k]
+    return matrix
+
+
+def _cholesky(bands: Array) -> Array:
+    """Lower banded Cholesky factor of a fibre's block, bands (n, 2 hw + 1). Raises LinAlgError."""
+    hw = bands.shape[1] // 2
+    factor, info = lapack.dpbtrf(np.ascontiguousarray(bands[:, hw:].T), lower=1)
+    _positive(info)
+    return np.asarray(factor)
+
+
+def _solved(lower: Array, b: Array) -> Array:
+    """The solution of a banded system, lower bands (hw + 1, n). Raises LinAlgError."""
+    if not np.isfinite(lower).all():
+        raise LinAlgError("a band holds what is no finite number")
+    if len(lower) == 2:
+        _, _, x, info = lapack.dptsv(lower[0], lower[1, :-1], b)
+    else:
+        _, x, info = lapack.dpbsv(lower, b, lower=1)
+    _positive(info)
+    return np.asarray(x)
+
+
+def _positive(info: int) -> None:
+    """Raise LinAlgError where LAPACK found a matrix not positive definite."""
+    if info > 0:
+        raise LinAlgError(f"leading minor {info} is not positive")
