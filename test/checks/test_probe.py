@@ -30,7 +30,7 @@ RANGE = (6050.0, 6114.0, 0.8)
 def widened(psf, factor):
     """The same PSF with spots wider along wavelength."""
     core = replace(psf.cores[0], sigma_y=replace(psf.cores[0].sigma_y, coeff=factor * psf.cores[0].sigma_y.coeff))
-    return replace(psf, cores=(core,))
+    return replace(psf, cores=(core, *psf.cores[1:]))
 
 
 @pytest.mark.parametrize("family", oracle.FAMILIES)
@@ -60,13 +60,26 @@ def test_longer_stretches_are_asked_where_light_reaches_far(family, step, length
     psf, asked, windows = oracle.make_psf(family), [], probe.windows
 
     def noted(psf, wavelength, bins):
-        asked.append(bins)
+        asked.extend([bins] if bins > 2 else [])      # two bins tell the broadest fibre
         return windows(psf, wavelength, bins)
 
     monkeypatch.setattr(probe, "windows", noted)
     found = measure_decay(psf, (6050.0, 6114.0, step), 1e-8)
     assert asked == lengths
     assert (found.beyond < lengths[-1] // 2) == seen
+
+
+@pytest.mark.parametrize("family", ["v3", "gh2"])
+def test_one_broad_fibre_decides_wherever_it_is(family):
+    """The pad of all is that of the broadest. Without it, that fibre was off by 3e-6 and 1e-7 sigma."""
+    psf = oracle.make_psf(family, 9, (210, 100))
+    broad = widened(select(psf, [5]), 1.5)
+    coeff = psf.cores[0].sigma_y.coeff.copy()
+    coeff[5] *= 1.5
+    core = replace(psf.cores[0], sigma_y=replace(psf.cores[0].sigma_y, coeff=coeff))
+    found, alone = (measure_decay(p, RANGE, 1e-8) for p in (replace(psf, cores=(core, *psf.cores[1:])), broad))
+    assert found.beyond >= alone.beyond > measure_decay(psf, RANGE, 1e-8).beyond
+    assert found.patch >= alone.patch
 
 
 def test_neighbours_by_their_distance():

@@ -112,11 +112,17 @@ def envelopes_of(columns: Array, place: int) -> Array:
 
 
 def scaled_envelope(bands: Array, place: int) -> list[Array]:
-    """The envelope of one fibre's block with its diagonal scaled to 1; nothing where double precision cannot tell.
+    """The envelope of one fibre's block, each bin in its own errors; nothing where double precision cannot tell.
 
-    bands: (1, n, 2 hw + 1) with a positive diagonal
+    bands: (1, n, 2 hw + 1), changed in place. A bin without a good pixel is decoupled from the others, and the nearest
+    bin that has one takes its place.
     """
     hw = bands.shape[2] // 2
+    seen = np.flatnonzero(bands[0, :, hw] > 0.0)
+    if not len(seen):
+        return []
+    place = int(seen[np.abs(seen - place).argmin()])
+    bands[0, bands[0, :, hw] == 0.0, hw] = 1.0
     unit = 1.0 / np.sqrt(bands[0, :, hw])
     padded = np.pad(unit, hw)
     scaled = bands * unit[:, None] * np.lib.stride_tricks.sliding_window_view(padded, 2 * hw + 1)

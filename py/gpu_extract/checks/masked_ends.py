@@ -77,19 +77,10 @@ def _dark(masked: np.ndarray, inside: int) -> np.ndarray:
 
 
 def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, image: Image) -> list[Array]:
-    """The envelope of a fibre from the image's good pixels, each bin in its own errors; nothing where it has none.
-
-    A bin without a good pixel is decoupled from the others. The bin of the end is the nearest that has one.
-    """
+    """The envelope of a fibre from the image's good pixels; nothing where it has none."""
     with borrowed() as arena:
         spots = recipe(psf, (fibre, fibre + 1), wave, arena)
         cut = make_cut(image, spots.y0[:, :len(wave)], spots.x0[:, :len(wave)], psf.stamp, arena)
         if not cut.root.any():      # the usual case of a dead amplifier: nothing more need be made
             return []
-        bands = sums_of(psf, spots, cut, len(wave), arena).icov[:, 0]
-        hw = bands.shape[2] // 2
-        seen = np.flatnonzero(bands[0, :, hw] > 0.0)
-        if not len(seen):
-            return []
-        bands[0, bands[0, :, hw] == 0.0, hw] = 1.0
-        return scaled_envelope(bands, int(seen[np.abs(seen - place).argmin()]))
+        return scaled_envelope(sums_of(psf, spots, cut, len(wave), arena).icov[:, 0], place)

@@ -30,6 +30,7 @@ from gpu_extract.spots import centres, corners, select
 # patches with the exact x 0.1 of that; masked pixels increase both up to 10 times. The margins below cover masks.
 SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
+LEAST = 1e-15    # of a number that is divided by
 STRAIGHT = 2.0   # bins by which neighbours may differ in rows: the margins cover them
 WIDER = 1.2      # by which steps are tried, up to one where that is below FINE
 FINE = 1e5       # the narrow band still holds there
@@ -50,31 +51,42 @@ class Decay:
 
 
 def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> Decay:
-    """Measure the decay of C along the first, middle and last fibre, at both ends of the range; return the slowest.
+    """Measure the decay of C along a few fibres, at both ends of the range; return the slowest.
 
     wavelength: (first, last, step); tolerance: acceptable error, in sigma.
     """
-    few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1}))
-    cut = _cut_fibres(psf, wavelength)
+    few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1, *_broadest(psf, wavelength)}))
     low, high = psf.wavelength_range
-    most = int((high - low) / wavelength[2]) + 1
+    most, limit = int((high - low) / wavelength[2]) + 1, SAFETY_CUT * tolerance
     for window in lengths(most):
-        envelopes, hidden = [], np.inf
-        for wave, place in windows(psf, wavelength, window):
+        envelopes, hidden, stretches = [], np.inf, windows(psf, wavelength, window)
+        for wave, place in stretches:
             with borrowed() as arena, told_apart(psf, wavelength):
                 bands = ideal(few, (0, few.nfibre), wave, arena, apart=True).icov[:, 0]
                 columns = columns_of(bands, place)
             envelopes += [*envelopes_of(columns, place)]
             hidden = min(hidden, float((columns[:, place] * bands[:, place, bands.shape[2] // 2]).min()))
-            envelopes += [found for fibre in cut for found in _at_the_side(psf, fibre, wave, place)]
-        beyond = max(bins_below(e, SAFETY_CUT * tolerance, most) for e in envelopes)
+        cut = _cut_fibres(psf, wavelength, max(bins_below(e, limit, most) for e in envelopes))
+        envelopes += [found for stretch in stretches for fibre in cut for found in _at_the_side(psf, fibre, *stretch)]
+        beyond = max(bins_below(e, limit, most) for e in envelopes)
         if beyond < window // 2:      # measured, not extrapolated
             break
     others = _others(psf, wavelength)
     with_others, patch = (min(most, max(away + bins_below(e, limit / share, most)
                                         for e in envelopes for away, share in others if share > limit))
-                          for limit in (SAFETY_CUT * tolerance, SAFETY_PATCH * tolerance))
+                          for limit in (limit, SAFETY_PATCH * tolerance))
     return Decay(with_others, patch, hidden, with_others - beyond)
+
+
+def _broadest(psf: PsfModel, wavelength: tuple[float, float, float]) -> set[int]:
+    """The fibre of each end in which the spots of two bins next to each other are the most alike."""
+    found = set()
+    for wave, _ in windows(psf, wavelength, 2):
+        with borrowed() as arena:
+            bands = ideal(psf, (0, psf.nfibre), wave, arena, apart=True).icov[:, 0]
+        own, next_one = np.moveaxis(bands[:, 0, bands.shape[2] // 2:][:, :2], 1, 0)
+        found.add(int((next_one**2 / (own * bands[:, -1, bands.shape[2] // 2])).argmax()))
+    return found
 
 
 def _others(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[tuple[int, float]]:
@@ -98,12 +110,18 @@ def _others(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[tuple
 
 def _slant(psf: PsfModel, wavelength: tuple[float, float, float]) -> float:
     """By how many bins two neighbouring fibres differ at most where they have spots in the same row, at both ends."""
+    y, x = centres(psf, (0, psf.nfibre), np.asarray(wavelength[:2], dtype=float))
+    near = np.abs(np.diff(x, axis=0)) < psf.stamp[1]
+    bins = np.abs(np.diff(y, axis=0)) / _rows(psf, wavelength)[1:]
+    return float(np.max(bins, where=near, initial=0.0))
+
+
+def _rows(psf: PsfModel, wavelength: tuple[float, float, float]) -> Array:
+    """Rows from a bin to the next, of each fibre at both ends: (nfibre, 2)."""
     first, last, step = wavelength
-    y, x = centres(psf, (0, psf.nfibre), np.clip([first, first + step, last, last - step], *psf.wavelength_range))
-    rows = np.abs(y[1:, ::2] - y[1:, 1::2])
-    near = (np.abs(np.diff(x[:, ::2], axis=0)) < psf.stamp[1]) & (rows > 0)
-    bins = np.divide(np.abs(np.diff(y[:, ::2], axis=0)), rows, out=np.zeros(rows.shape), where=near)
-    return float(bins.max(initial=0.0))
+    y = centres(psf, (0, psf.nfibre), np.clip([first, first + step, last, last - step], *psf.wavelength_range))[0]
+    rows: Array = np.maximum(np.abs(y[:, ::2] - y[:, 1::2]), LEAST)
+    return rows
 
 
 def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float], tolerance: float, most: float) -> str:
@@ -122,24 +140,22 @@ def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float]
             f"which takes minutes per bundle; take a step of {step:.2g} or more (-w)")
 
 
-def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[int]:
-    """Fibres of whose spots the CCD's left or right edge cuts off a part at one of the ends of the range, or more."""
-    x0 = corners(psf, centres(psf, (0, psf.nfibre), np.asarray(wavelength[:2], dtype=float)))[1]
+def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int) -> list[int]:
+    """Fibres of whose spots the CCD's left or right edge cuts off a part, or more, at an end of range or pad."""
+    first, last, step = wavelength
+    wave = np.clip([first - pad * step, first, last, last + pad * step], *psf.wavelength_range)
+    x0 = corners(psf, centres(psf, (0, psf.nfibre), wave))[1]
     return np.flatnonzero(((x0 < 0) | (x0 + psf.stamp[1] > psf.shape[1])).any(axis=1)).tolist()
 
 
 def _at_the_side(psf: PsfModel, fibre: int, wave: Array, place: int) -> list[Array]:
-    """The envelope of a fibre that the CCD's edge cuts off, from the part that is there; nothing where that tells
-    too little.
+    """The envelope of a fibre that the CCD's edge cuts off, from the part that is there; nothing where that is none.
 
     Wings alone look much the same from bin to bin: C falls off along the fibre far more slowly than where the spots'
     cores are seen.
     """
     with borrowed() as arena:
-        bands = ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0]
-        if not (bands[0, :, bands.shape[2] // 2] > 0.0).all():
-            return []
-        return scaled_envelope(bands, place)
+        return scaled_envelope(ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0], place)
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
