@@ -13,8 +13,9 @@ REAL = tuple(name for name, output in OUTPUTS.items() if output.kind is None)
 
 
 def wanted(fibres: tuple[int, int], plan: Plan) -> tuple[int, int]:
-    """Which of the fibres lo .. hi - 1 are wanted: a range."""
-    return max(plan.fibres[0], fibres[0]), min(plan.fibres[1], fibres[1])
+    """Which of the fibres lo .. hi - 1 are wanted: a range, an empty one where none is."""
+    lo = max(plan.fibres[0], fibres[0])
+    return lo, max(lo, min(plan.fibres[1], fibres[1]))
 
 
 def rows_of(result: BundleResult, plan: Plan, dtype: DTypeLike = np.float64) -> Rows:

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 
-from gpu_extract.assemble import rows_of
+from gpu_extract.assemble import rows_of, wanted
 from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Draft, Image, PsfModel, Rows
@@ -53,6 +53,9 @@ class CpuFrames:
         past = past_of(image, job, comm, recorder, start) if job.config.passes > 1 or start is not None else None
         for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
             group = SERIAL if turn.group is None else comm.split(turn.group)
+            lo, hi = wanted(job.plan.bundles[turn.bundle], job.plan)
+            if lo == hi:      # its light was needed, and is in the past of others
+                continue
             with recorder.span("bundle"), group.together():
                 if past is None:
                     result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)

@@ -27,8 +27,9 @@ ROUNDED = 4 * float(np.finfo(float).eps)
 class Plan:
     """The whole job in integers.
 
-    fibres: (lo, hi) wanted; bundles: fibre ranges of the instrument bundles that hold them. Both count the fibres that
-        can be extracted: those that the validator dropped are closed up
+    fibres: (lo, hi) wanted; bundles: fibre ranges of the instrument bundles that hold them, with several passes also
+        of those that have light on their pixels. Both count the fibres that can be extracted: those that the validator
+        dropped are closed up
     asked: (lo, hi) wanted, as the PSF counts; kept: (fibres,) the PSF's numbers of those that can be extracted
     wave: (nwave,) Angstrom, the stored grid; extended: (below + nwave + above,) Angstrom, what is solved for
         (divided by the barycentric factor); inner: slice of the extended grid that is kept
@@ -54,7 +55,7 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     """Bundles and grids of a job; `pad` bins are added beyond both ends as far as the PSF reaches.
 
     dropped: the PSF's fibres that cannot be extracted. They are in no bundle, so that fibres on both sides of one are
-    next neighbours; a bundle without any wanted fibre is left out.
+    next neighbours; a bundle without any wanted fibre is left out, unless a further pass needs its light.
     Raises InputError where fibres or wavelengths lie outside the PSF.
     """
     hi = psf.nfibre if config.nspec is None else config.specmin + config.nspec
@@ -81,8 +82,18 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     whole = config.specmin, hi
     fibres, *bundles = ((int(first), int(last)) for first, last in
                         np.searchsorted(kept, [whole, *instrument_bundles(psf, config.bundlesize)]))
-    return Plan(fibres, tuple(b for b in bundles if max(b[0], fibres[0]) < min(b[1], fibres[1])), wave, extended,
-                slice(below, below + len(wave)), whole, kept)
+    holders = [b for b in bundles if max(b[0], fibres[0]) < min(b[1], fibres[1])]
+    beside = [] if config.passes == 1 else _beside(psf, config, kept, holders, bundles)
+    return Plan(fibres, tuple(sorted(holders + beside)), wave, extended, slice(below, below + len(wave)), whole, kept)
+
+
+def _beside(psf: PsfModel, config: ExtractConfig, kept: IntArray, holders: list[tuple[int, int]],
+            bundles: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The other bundles that have light on the pixels of those that hold wanted fibres, by their mean places."""
+    x = psf.x.coeff[kept, 0]
+    reach = psf.stamp[1] + (config.tail_radius if psf.tail is not None else 0.0)
+    return [b for b in bundles if b[0] < b[1] and b not in holders
+            and any(np.abs(x[slice(*b), None] - x[slice(*held)]).min() < reach for held in holders)]
 
 
 def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int], ...]:

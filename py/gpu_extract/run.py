@@ -93,6 +93,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         if parts is None:
             return None
         own.clear()
+        parts = [part for part in parts if part.fibres[0] < part.fibres[1]]     # not bundles that passes needed alone
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
         frame = in_own_wavelengths(frame, psf)

@@ -223,6 +223,17 @@ def test_bits_do_not_depend_on_ranks(size: int) -> None:
     assert_same(by_ranks(size, psf, TAILED, memory, core=host_core(lambda: prepare(psf, TAILED))), with_tails())
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_fibres_have_the_bits_of_the_whole_frame(size: int) -> None:
+    """Of two bundles; those beside them are drafted for their light, by ranks that have nothing else to do too."""
+    psf = with_tail(struck()[1], 0.0003)
+    config, core = replace(TAILED, specmin=8, nspec=4, model=False), host_core(lambda: prepare(psf, TAILED))
+    part = by_ranks(size, psf, config, [1 << 34] * size, core=core)
+    assert_same_bits(part, with_tails(), other_rows=slice(8, 12))
+    whole = with_tails().notes["bundles"]
+    assert part.notes["bundles"] == {first: whole[first] for first in (5, 10)}
+
+
 def test_a_rank_without_memory_takes_part() -> None:
     """It works on the CPU, and tells the others of its light; one that has to begin anew has been told."""
     psf = with_tail(struck()[1], 0.0003)

@@ -161,6 +161,21 @@ def test_light_of_the_next_bundle_and_of_tails_is_taken_away(passes: int) -> Non
     assert before > 0.2 and after < 0.1 * before
 
 
+@pytest.mark.parametrize("tails", [0.0, 0.004])
+@pytest.mark.parametrize(("specmin", "nspec", "holders"), [(0, 5, [0]), (6, 2, [5]), (4, 2, [0, 5])])
+def test_fibres_have_the_bits_of_the_whole_frame(specmin: int, nspec: int, holders: list[int], tails: float) -> None:
+    """The light of a bundle of which no fibre is asked for is taken from their pixels all the same."""
+    made = made_of(tails=tails, defects=Defects(hidden_cosmics=True))
+    whole = extracted(made.image, made.psf, replace(CONFIG, any_psf=True, model=True))
+    part = extracted(made.image, made.psf, replace(CONFIG, any_psf=True, specmin=specmin, nspec=nspec, model=True))
+    assert_same_bits(part, whole, other_rows=slice(specmin, specmin + nspec))
+    assert list(part.notes["bundles"]) == holders
+    assert part.notes["bundles"] == {first: whole.notes["bundles"][first] for first in holders}
+    rejected = {tuple(place) for place in part.notes["rejected"].tolist()}
+    assert rejected <= {tuple(place) for place in whole.notes["rejected"].tolist()}
+    assert len(rejected) == sum(facts["rejected"] for facts in part.notes["bundles"].values())
+
+
 @pytest.mark.parametrize("passes", [0, -1, MOST_PASSES + 1])
 def test_passes_without_sense_are_refused(passes: int) -> None:
     with pytest.raises(ConfigError, match=rf"^passes is {passes}, must be 1 to 9"):

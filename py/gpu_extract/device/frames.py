@@ -273,6 +273,9 @@ class GpuFrames:
         flow, job, rows, (p, b) = frame.flow, frame.job, frame.rows, place
         bundle, nfibre = flow.pieces[p].bundles[b], flow.pieces[p].shape.nfibre
         fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
+        own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
+        if own.start == own.stop:      # its light was needed, and is in the past of others
+            return []
         facts, lost = facts_of(flow, told, (nfibre, b), bundle)
         drafts, number = frame.drafts, frame.mine[bundle]
         if (drafts and number in drafts.lights) or is_cpus(facts, job.plan.kept[slice(*fibres)], lost, self._warn):
@@ -281,7 +284,6 @@ class GpuFrames:
         if flow.task.sizes.model:
             frame.models[fibres[0]] = model_of(flow, told["model"][b], bundle)
         frame.notes[fibres[0]] = in_notes({**facts, **({"on_cpu": len(lost)} if lost else {})}, odd)
-        own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
         corners = geometry.corners[0][own], geometry.corners[1][own]
         rejected: IntArray = NO_PIXELS
         if isinstance(flow, PassFlow):
