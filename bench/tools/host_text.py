@@ -40,7 +40,7 @@ def run_lanes(kernel: TextKernel, count: int, step: int, args: Sequence[Any]) ->
 
 def _argument(kind: str, value: Any) -> Any:
     if kind[2:]:
-        return value.ctypes.data if isinstance(value, np.ndarray) else value
+        return value.ctypes.data if isinstance(value, np.ndarray) else None if value is None else int(value)
     return float(value) if kind[0] == "f" else int(value)
 
 
