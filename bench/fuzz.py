@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("--replay", metavar="N,N")
     parser.add_argument("--smallest", action="store_true", help="few cases: is the bench itself sound?")
     args = parser.parse_args()
-    count, whole = (150, 6) if args.smallest else (args.count, args.whole)
+    count, whole = (100, 4) if args.smallest else (args.count, args.whole)
     with tempfile.TemporaryDirectory() as name:
         cases = Cases(Path(name)).prepare()
         if args.replay:

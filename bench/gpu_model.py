@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-from gpu_code import SAMPLES, compiled, nvdisasm, nvrtc, walk
+from gpu_code import SAMPLES, compiled, compiled_together, nvdisasm, nvrtc, walk
 from gpu_paths import FIRST, PATHS
 from gpu_stub import Launch, warm_frame
 
@@ -147,13 +147,11 @@ def schedule(found: list[Cost]) -> tuple[float, float]:
 def table() -> None:
     """Registers, stack and spills of every kernel."""
     print(f"{'kernel':34s}" + "".join(f"  {name:>6s}: reg stack spill" for name in TABLE))
-    for kernel in [text.sized(*numbers) for text in all_kernels() for numbers in SAMPLES.get(text.name, [()])]:
-        numbers = [int(kind[1:]) for kind in kernel.kinds if kind[0] == "n" and kind[1:]]
-        cells = []
-        for capability in TABLE.values():
-            code = compiled(kernel, capability, False)
-            cells.append(f"  {code.registers:11d} {code.stack:5d} {code.spills:5d}")
-        print(f"{kernel.name + (str(numbers) if numbers else ''):34s}" + "".join(cells), flush=True)
+    kernels = tuple(text.sized(*numbers) for text in all_kernels() for numbers in SAMPLES.get(text.name, [()]))
+    found = [compiled_together(kernels, capability) for capability in TABLE.values()]
+    for kernel in kernels:
+        cells = [f"  {code[kernel].registers:11d} {code[kernel].stack:5d} {code[kernel].spills:5d}" for code in found]
+        print(f"{kernel.name + (str([*kernel.numbers]) if kernel.numbers else ''):34s}" + "".join(cells), flush=True)
 
 
 def report(nspec: int, kernels: int, only: str = "") -> None:

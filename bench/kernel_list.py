@@ -99,20 +99,23 @@ def run(uses: Uses, folder: Path, args: argparse.Namespace) -> None:
         done(cli_extract.main([f"-i{folder / camera}.fits", f"-p{folder / camera}-psf.fits", "--any-psf", "-w", wave,
                                f"-o{folder}/frame.fits", "--no-gpu", *options, *QUIET]))
 
-    done(cli_simulate.main(["--camera=r0", "-s0", "--nspec=25", "--bad-columns=100", f"-o{folder}/columns.fits",
-                            *QUIET]))
+    if not args.smallest:
+        done(cli_simulate.main(["--camera=r0", "-s0", "--nspec=25", "--bad-columns=100", f"-o{folder}/columns.fits",
+                                *QUIET]))
     uses.use = EXTRACT
     frame("r", "5800,6400,0.8")
-    frame("columns", "6250,6300,0.8")
+    if not args.smallest:
+        frame("columns", "6250,6300,0.8")
     uses.use = PASSES
     frame("r", "6250,6300,0.8", "--passes", "2", "--background")
     if not args.smallest:
         done(cli_simulate.main(["--camera=r0", "-s0", "--nspec=25", "--tails=0.002", f"-o{folder}/t.fits", *QUIET]))
         frame("t", "6250,6300,0.8", "--passes", "2")
     uses.use = SOME
-    frame("r", "6250,6300,0.8", "-t", "--model", f"{folder}/model.fits")
-    if args.smallest:
+    if args.smallest:       # the cut-out of -t has a half-band of its own
+        frame("r", "6250,6300,0.8", "--model", f"{folder}/model.fits")
         return
+    frame("r", "6250,6300,0.8", "-t", "--model", f"{folder}/model.fits")
     for camera, wave in (("b", "3700,4500,0.8"), ("z", "7600,8400,0.8")):
         frame(camera, wave)
     for options in (["--core", "dense"], ["--keep-odd"], ["-r", "0.1"], ["--threads", "2"]):

@@ -89,11 +89,11 @@ def run(image: Image, made: Simulation, config: ExtractConfig, threads: int) -> 
     return frame
 
 
-def losses(made: Simulation, config: ExtractConfig, threads: int) -> None:
+def losses(made: Simulation, config: ExtractConfig, diagonals: tuple[int, ...], threads: int) -> None:
     """Without noise: flux against R times the truth, by the number of diagonals that are stored."""
     image = Image(made.expected, made.image.ivar)
     print("what R's stored diagonals lose, noiselessly, in sigma (truth on the grid):")
-    for ndiag in (5, 8, DIAGONALS, 24):
+    for ndiag in diagonals:
         frame = run(image, made, replace(config, ndiag=ndiag), threads)
         inner = slice(30, -30)
         lost = np.abs(frame.flux - times_resolution(frame.resolution, in_bins(made, frame.wave))) * np.sqrt(frame.ivar)
@@ -198,7 +198,7 @@ def large_frames(args: argparse.Namespace) -> bool:
     config = ExtractConfig(WAVELENGTH[args.camera], nspec=args.nspec, ndiag=DIAGONALS, nwavestep=STEP)
     sim = SimConfig(camera=args.camera, nspec=args.nspec, noise=False, defects=NO_DEFECTS, crop=True)
     truths = {True: simulate(replace(sim, truth_grid=config.wavelength)), False: simulate(sim)}
-    losses(truths[True], config, args.threads)
+    losses(truths[True], config, (5, DIAGONALS) if args.smallest else (5, 8, DIAGONALS, 24), args.threads)
     print("pulls, mean and spread (promised, for the first two lines: 0 and 1):")
     right = True
     for case in CASES:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np
 from judging import Truth, Verdict, judge, report, truth
-from problems import FAMILIES, KINDS, make, seeds
+from problems import FAMILIES, KINDS, OF_EIGHT, make, seeds
 
 CORES = ["auto", "dense"]
 
@@ -96,7 +96,7 @@ def main() -> int:
             print("\n".join(report(problem, core, verdict, known)))
         return int(any(verdict.broken for verdict in verdicts.values()))
     if args.smallest:
-        chosen = [seed for kind in KINDS for seed in seeds(args.seed, 2, only=kind, quick=True)]
+        chosen = [first for first, _ in OF_EIGHT.values()]
     else:
         chosen = seeds(args.seed, args.count, only=args.only)
     found = search(chosen)

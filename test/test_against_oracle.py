@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import oracle
+from extraction import CORES
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame
 from gpu_extract.run import extract
 
 EPS = np.finfo(float).eps
 GRID = (6050.0, 6098.0, 0.8)
-# Its own half-band is 8 then, as that of "v3" in steps of 0.8: kernels are shared, and seconds of compiling are saved
-TAILS = {"wavelength": (6050.0, 6098.4, 1.1)}
+# Half-bands are 8 then, as that of "v3" in steps of 0.8: kernels are shared, and seconds of compiling are saved
+STEPS = {"v3": {}, "tails": {"wavelength": (6050.0, 6098.4, 1.1)}, "gh2": {"wavelength": (6050.0, 6098.0, 1.5)}}
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,15 @@ class Pair:
 # others run off its lower edge.
 INNER = {"shape": (360, 56), "first_row": 20}
 CASES = {
-    **{f"{family}-inner": ({"family": family, **INNER}, {}, TAILS if family == "tails" else {})
-       for family in oracle.FAMILIES},
-    **{f"{family}-masked": ({"family": family}, {"masks": True}, TAILS if family == "tails" else {})
-       for family in oracle.FAMILIES},
+    **{f"{family}-inner": ({"family": family, **INNER}, {}, step) for family, step in STEPS.items()},
+    **{f"{family}-masked": ({"family": family}, {"masks": True}, step) for family, step in STEPS.items()},
+    **{f"gh2-fine-{name}": ({"family": "gh2", **options}, masks, {})
+       for name, options, masks in (("inner", INNER, {}), ("masked", {}, {"masks": True}))},
     "table-masked": ({"family": "table"}, {"masks": True}, {}),
     "ten-fibres": ({"nfibre": 10, "shape": (360, 92), "first_row": 20}, {"masks": True},
                    {"wavelength": (6060.0, 6066.4, 0.8)}),
     "fine-step": ({**INNER, "nfibre": 3}, {}, {"wavelength": (6060.0, 6072.0, 0.4)}),
-    "ridge": ({"family": "tails"}, {"masks": True}, {"regularize": 0.02, **TAILS}),
+    "ridge": ({"family": "tails"}, {"masks": True}, {"regularize": 0.02, **STEPS["tails"]}),
     "moved": ({**INNER}, {}, {"wave_factor": 1.0002, "psferr": 0.05, "ndiag": 2}),
     "range": ({"nfibre": 7, "shape": (360, 70), "first_row": 20}, {},
               {"specmin": 2, "nspec": 4, "bundlesize": 3, "wavelength": (6060.0, 6076.0, 0.8)}),
@@ -71,7 +72,11 @@ def _reference(name: str, pad: int) -> Frame:
     return oracle.oracle_extract(case.image, case.psf, case.config, pad=pad)
 
 
-@pytest.fixture(scope="module", params=list(product(CASES, ("auto", "dense"))), ids="-".join)
+SLOW = [*product(("gh2-fine-inner", "gh2-fine-masked"), CORES)]         # half-band 15: kernels that no other test has
+
+
+@pytest.fixture(scope="module", params=[pytest.param(one, id="-".join(one), marks=[pytest.mark.slow] * (one in SLOW))
+                                        for one in product(CASES, CORES)])
 def pair(request) -> Pair:
     name, core = request.param
     case = _case(name)

@@ -70,7 +70,7 @@ def test_model_image_is_the_sum_over_overlapping_bundles(core):
     pixel's error, and 1e-13 of its light.
     """
     psf = oracle.make_psf("v3", 6, (360, 64), first_row=20, bundle=np.array([0, 0, 1, 1, 1, 2]))
-    config = ExtractConfig(wavelength=(6060.0, 6080.0, 0.85), core=core, model=True)
+    config = ExtractConfig(wavelength=(6060.0, 6080.0, 0.8), core=core, model=True)
     case = oracle.make_case(psf, config, pad=60)
     frame = extracted(case.image, psf, config)
     parts = []

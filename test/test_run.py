@@ -308,7 +308,7 @@ def test_dead_fibre(core):
 # ---- the edges of the CCD -------------------------------------------------------------------------------------------
 
 # what is left of the 192 x 104 pixels: (rows, columns). "odd" columns move the spots against the lanes of four.
-CUTS = {"left": (0, 192, 36, 104), "left-odd": (0, 192, 13, 104), "right": (0, 192, 0, 61), "bottom": (91, 192, 0, 104),
+CUTS = {"left": (0, 192, 36, 104), "left-odd": (0, 192, 13, 104), "right": (0, 192, 0, 70), "bottom": (91, 192, 0, 104),
         "top": (0, 90, 0, 104), "corner": (50, 192, 30, 104), "strip": (90, 97, 0, 104)}
 
 

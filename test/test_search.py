@@ -2,12 +2,8 @@
 import numpy as np
 import pytest
 from judging import judge, report, truth
-from problems import KINDS, drawn, make, seeds
+from problems import KINDS, OF_EIGHT, drawn, make, seeds
 
-# two of each kind whose half-bands, 8 in a bundle and 7 in a fibre, have kernels that other tests compile
-OF_EIGHT = {"clean": (325, 429), "edges": (469, 495), "gap": (717, 2836), "cosmics": (1693, 2343), "one": (160, 212),
-            "lone": (538, 2020), "rows": (1631, 2554), "columns": (1047, 1762), "checker": (645, 1893),
-            "random": (48, 464), "islands": (1739, 2584), "amplifier": (947, 2351), "block": (2001, 3444)}
 QUICK = {f"{kind}-{seed}": seed for kind, both in OF_EIGHT.items() for seed in both}
 OTHERS = {f"{kind}-{seed}": seed for kind in KINDS for seed in seeds(0, 2, only=kind, quick=True)
           if seed not in QUICK.values()}

@@ -24,7 +24,7 @@ FILLS = (np.nan, 1e300, -0.0)
 GUARD = 256        # elements in front of and behind each array: the widest band has rows of 2 x 16 + 1 vectors
 # fibres, wanted bins and their step, family of the PSF, masks
 FRAMES = {"one": (1, 9, 0.8, "v3", False), "two": (2, 30, 0.8, "v3", True), "three": (3, 7, 0.8, "v3", True),
-          "five": (5, 45, 0.8, "v3", True), "nine": (9, 27, 0.8, "v3", True), "wide": (5, 30, 0.8, "gh2", True),
+          "five": (5, 45, 0.8, "v3", True), "nine": (9, 27, 0.8, "v3", True), "wide": (5, 30, 1.5, "gh2", True),
           "tails": (3, 3, 1.1, "tails", False), "five fine": (5, 45, 0.7, "v3", True),
           "nine fine": (9, 27, 0.7, "v3", True), "wide short": (5, 19, 0.8, "gh2", True)}
 # steps in pixels: a fibre's own half-band is 7 at the first, and 9, more than simd_schur.ROWS, at the other

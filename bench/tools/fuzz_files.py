@@ -17,7 +17,7 @@ from gpu_extract.io.psf import read_psf
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
-GRID = (6030.0, 6045.0, 0.5)
+GRID = (6030.0, 6055.5, 0.85)     # a half-band of 8: tests have its kernels
 CONFIG = ExtractConfig(GRID, nspec=2)
 READERS: dict[str, Callable[[Path], Any]] = {
     "image": read_image,

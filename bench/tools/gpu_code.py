@@ -6,7 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,29 +93,34 @@ def nvdisasm() -> Path | None:
 
 
 @cache
-def compiled(kernel: TextKernel, capability: tuple[int, int], instructions: bool = True) -> Code:
-    """A kernel that is declared, for a compute capability; instructions: whether they are asked for."""
+def compiled(kernel: TextKernel, capability: tuple[int, int]) -> Code:
+    """A kernel that is declared, for a compute capability."""
     with TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
-        said = make_cubin(kernel, capability, cubin)
-        numbers = [int(found[1]) if (found := re.search(pattern, said)) else 0 for pattern in (
-            r"Used (\d+) registers", r"(\d+) bytes stack frame", r"(\d+) bytes spill stores")]
+        code = make_cubin((kernel,), capability, cubin)[kernel]
         lines = subprocess.run([str(nvdisasm()), "-c", "-hex", cubin], capture_output=True, text=True,
-                               check=True).stdout.splitlines() if instructions else []
+                               check=True).stdout.splitlines()
     found, labels = _read(lines)
     targets = {n: labels[match[1]] for n, one in enumerate(found)
                if (match := BRANCH.search(one.text)) and match[1] in labels and not _is_behind_barrier(found, n)}
-    return Code(numbers[0], numbers[1], numbers[2], tuple(found), _loops(targets), targets)
+    return replace(code, instructions=tuple(found), loops=_loops(targets), targets=targets)
 
 
-def make_cubin(kernel: TextKernel, capability: tuple[int, int], cubin: Path) -> str:
-    """Write the machine code of a kernel, made by NVRTC; returns what the assembler says of it."""
+@cache
+def compiled_together(kernels: tuple[TextKernel, ...], capability: tuple[int, int]) -> dict[TextKernel, Code]:
+    """Kernels without their instructions, by one compilation: most of the time goes into the headers."""
+    with TemporaryDirectory() as folder:
+        return make_cubin(kernels, capability, Path(folder) / "kernels.cubin")
+
+
+def make_cubin(kernels: tuple[TextKernel, ...], capability: tuple[int, int], cubin: Path) -> dict[TextKernel, Code]:
+    """Write the machine code of kernels, made by NVRTC; returns what the assembler says of each."""
     library = nvrtc()
     if library is None:
         raise RuntimeError("no NVRTC here: pip install nvidia-cuda-nvrtc-cu12")
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     options = [*OPTIONS, f"-arch=sm_{capability[0]}{capability[1]}", "--ptxas-options=-v"]
-    library.nvrtcCreateProgram(ctypes.byref(program), source(kernel).encode(), b"kernel.cu", 0, None, None)
+    library.nvrtcCreateProgram(ctypes.byref(program), source(*kernels).encode(), b"kernel.cu", 0, None, None)
     code = library.nvrtcCompileProgram(program, len(options),
                                        (ctypes.c_char_p * len(options))(*(o.encode() for o in options)))
     library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -128,7 +133,15 @@ def make_cubin(kernel: TextKernel, capability: tuple[int, int], cubin: Path) -> 
     library.nvrtcGetCUBIN(program, made)
     library.nvrtcDestroyProgram(ctypes.byref(program))
     cubin.write_bytes(made.raw)
-    return log.value.decode()
+    _, *parts = re.split(r"Compiling entry function '(\w+)'", log.value.decode())
+    said = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {kernel: _told(said[kernel.entry]) for kernel in kernels}
+
+
+def _told(said: str) -> Code:
+    """The numbers of a kernel in what the assembler says of it."""
+    patterns = r"Used (\d+) registers", r"(\d+) bytes stack frame", r"(\d+) bytes spill stores"
+    return Code(*(int(re.findall(pattern, said)[0]) for pattern in patterns), (), (), {})
 
 
 @cache

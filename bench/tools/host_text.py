@@ -33,24 +33,26 @@ def compiler() -> str | None:
 
 def run_lanes(kernel: TextKernel, count: int, step: int, args: Sequence[Any]) -> None:
     """All lanes of a kernel, each `step` behind the one before modulo count; args: numpy arrays and numbers."""
-    library, entry = _loaded(kernel, MORE_FLAGS)
-    library.set_lane_step(ctypes.c_longlong(step))
-    values = [_argument(kind, value) for kind, value in zip(kernel.travelling, args, strict=True)]
-    entry(ctypes.c_longlong(count), *values)
+    set_step, entry = _loaded(kernel, MORE_FLAGS)
+    set_step(step)
+    entry(count, *(_argument(kind, value) for kind, value in zip(kernel.travelling, args, strict=True)))
 
 
 def _argument(kind: str, value: Any) -> Any:
-    if value is None:
-        return ctypes.c_void_p()
     if kind[2:]:
-        return ctypes.c_void_p(value.ctypes.data if isinstance(value, np.ndarray) else int(value))
-    return ctypes.c_double(float(value)) if kind[0] == "f" else ctypes.c_longlong(int(value))
+        return value.ctypes.data if isinstance(value, np.ndarray) else None if value is None else int(value)
+    return float(value) if kind[0] == "f" else int(value)
 
 
 @cache
-def _loaded(kernel: TextKernel, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, Callable[..., None]]:
+def _loaded(kernel: TextKernel, flags: tuple[str, ...]) -> tuple[Callable[[int], None], Callable[..., None]]:
     library = ctypes.CDLL(str(build(_together(kernel), flags)))
-    return library, getattr(library, kernel.entry)
+    entry = getattr(library, kernel.entry)
+    library.set_lane_step.argtypes = ctypes.c_longlong,
+    entry.argtypes = ctypes.c_longlong, *(
+        ctypes.c_void_p if kind[2:] else ctypes.c_double if kind[0] == "f" else ctypes.c_longlong
+        for kind in kernel.travelling)
+    return library.set_lane_step, entry
 
 
 def _together(kernel: TextKernel) -> tuple[TextKernel, ...]:

@@ -28,6 +28,10 @@ FAMILIES = ("tiny", "tails", "two", *FILES)      # from `simulate`, made up here
 STEPS = (0.2, 0.4, 0.6, 0.8, 0.8, 1.2, 3.0, 40.0)
 QUICK = 0.8, 1.2                                 # each half-band has kernels of its own: these have few
 BINS = 120                                       # of a problem, at most
+# seeds, two of each kind, whose half-bands, 8 in a bundle and 7 in a fibre, have kernels that tests compile
+OF_EIGHT = {"clean": (325, 429), "edges": (469, 495), "gap": (717, 2836), "cosmics": (1693, 2343), "one": (160, 212),
+            "lone": (538, 2020), "rows": (1631, 2554), "columns": (1047, 1762), "checker": (645, 1893),
+            "random": (48, 464), "islands": (1739, 2584), "amplifier": (947, 2351), "block": (2001, 3444)}
 
 
 @dataclass(frozen=True)

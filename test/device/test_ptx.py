@@ -13,10 +13,10 @@ from gpu_extract.device.cuda.text import TextKernel, all_kernels, source
 from gpu_extract.device.device_sizes import WIDEN
 
 
-def check_text(kernel: TextKernel, capability: tuple[int, int]) -> Code:
-    """Compile a kernel in CUDA C++ with NVRTC."""
+def check_texts(kernels: tuple[TextKernel, ...], capability: tuple[int, int]) -> dict[TextKernel, Code]:
+    """Compile kernels in CUDA C++ with NVRTC."""
     try:
-        return gpu_code.compiled(kernel, capability, instructions=False)
+        return gpu_code.compiled_together(kernels, capability)
     except RuntimeError as error:
         if "no NVRTC here" in str(error):
             pytest.skip(str(error))
@@ -28,9 +28,10 @@ def check_text(kernel: TextKernel, capability: tuple[int, int]) -> Code:
 @pytest.mark.parametrize("text", all_kernels(), ids=lambda text: text.function)
 def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> None:
     """Teams of threads have room for all bands; one thread for those up to 9, more it does as it can."""
-    for numbers in SAMPLES.get(text.name, [()]):
-        kernel = text.sized(*numbers)
-        code = check_text(kernel, capability)
+    sized = tuple(text.sized(*numbers) for numbers in SAMPLES.get(text.name, [()]))
+    found = check_texts(sized if "n" in text.kinds else text.unit, capability)
+    for kernel in sized:
+        code, numbers = found[kernel], kernel.numbers
         assert code.registers <= 255
         broad = kernel.threads == 1 and numbers and numbers[0] > 9
         assert broad or (code.spills, code.stack) == (0, 0), (numbers, code)
@@ -42,9 +43,8 @@ def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> N
                          ids=lambda text: text.function)
 def test_other_half_bands(text: TextKernel, half: int) -> None:
     """The narrowest and the broadest band that the device takes."""
-    for extra in WIDEN:
-        number = couple_numbers(half + extra, 11)[0] if text.name == "normal.couple" else half + extra
-        check_text(text.sized(number, *(8 for _ in SAMPLES[text.name][0][1:])), (9, 0))
+    halves = [couple_numbers(half + extra, 11)[0] if text.name == "normal.couple" else half + extra for extra in WIDEN]
+    check_texts(tuple(text.sized(number, *(8 for _ in SAMPLES[text.name][0][1:])) for number in set(halves)), (9, 0))
 
 
 def test_no_atomics() -> None:

@@ -40,12 +40,17 @@ def images() -> tuple[Image, Image]:
 
 
 @pytest.fixture(scope="module")
+def traces(images: tuple[Image, Image]) -> Traces:
+    """Those of the flat."""
+    return traced(images[0])
+
+
+@pytest.fixture(scope="module")
 def start(images: tuple[Image, Image]) -> Start:
     return start_psf(*images, LINES, Known(range=Range(5003.0, 5415.0, 5222.0)), Slit(N, 6))
 
 
-def test_all_traces_are_found(images: tuple[Image, Image]) -> None:
-    traces = traced(images[0])
+def test_all_traces_are_found(traces: Traces) -> None:
     assert len(traces.light) == N
     assert np.abs(at_rows(traces.x, ROWS) - TOY.x(ROWS)).max() < 0.02
     np.testing.assert_allclose(at_rows(traces.sigma, ROWS), TOY.sigma_x, rtol=0.02)
@@ -66,9 +71,9 @@ def test_faint_and_missing_fibres() -> None:
     (N - 1, f"found {N} traces in the flat, expected {N - 1}"),
     (N + 8, f"found {N} traces in the flat, expected {N + 8}: too many are missing"),
 ])
-def test_another_number_of_fibres(images: tuple[Image, Image], count: int, message: str) -> None:
+def test_another_number_of_fibres(traces: Traces, count: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        match_fibres(traced(images[0]), Slit(count))
+        match_fibres(traces, Slit(count))
 
 
 @pytest.mark.parametrize(("slit", "message"), [
@@ -76,9 +81,9 @@ def test_another_number_of_fibres(images: tuple[Image, Image], count: int, messa
     (Slit(21, 7), r"6 \| 6 \| 6 between gaps, expected 21, bundles of 7 \| 7 \| 7: no missing fibres explain"),
     (Slit(21, (6, 9, 6)), "found 18 traces in the flat, expected 21: which are missing cannot be told"),
 ])
-def test_gaps_must_be_those_of_the_bundles(images: tuple[Image, Image], slit: Slit, message: str) -> None:
+def test_gaps_must_be_those_of_the_bundles(traces: Traces, slit: Slit, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        match_fibres(traced(images[0]), slit)
+        match_fibres(traces, slit)
 
 
 def test_which_is_missing_must_be_plain() -> None:
@@ -89,8 +94,7 @@ def test_which_is_missing_must_be_plain() -> None:
         match_fibres(traced(flat(even, light)), Slit(12))
 
 
-def test_a_trace_beside_the_fibres_is_skipped(images: tuple[Image, Image]) -> None:
-    traces = traced(images[0])
+def test_a_trace_beside_the_fibres_is_skipped(traces: Traces) -> None:
     skipped = match_fibres(traces, Slit(N - 1, skip=1))
     np.testing.assert_array_equal(skipped.x.coeff, traces.x.coeff[1:])
 

@@ -98,7 +98,7 @@ def _frame(device: "Device") -> str:
     from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 
     made = simulate(SimConfig(camera="tiny", defects=NO_DEFECTS))
-    config = ExtractConfig(wavelength=(6020.0, 6044.0, 0.8), nspec=5)
+    config = ExtractConfig(wavelength=(6020.0, 6044.0, 0.85), nspec=5)
     backend = GpuFrames(lambda: device)
     frame, cpu = extract(made.image, made.psf, config, backend=backend), extract(made.image, made.psf, config)
     if frame is None or cpu is None or cpu.pixmask_fraction is None:

@@ -9,7 +9,7 @@ What both languages must know is written once: arguments and sizes in the header
 """
 import re
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class TextKernel:
         """Module and name, for messages and profiles."""
         return f"{self.module}.{self.function}"
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[int, ...]:
         """The numbers it is compiled for."""
         return tuple(int(kind[1:]) for kind in self.kinds if kind[0] == "n")
@@ -76,7 +76,7 @@ class TextKernel:
         """Blocks for so many lanes."""
         return -(-lanes * self.threads // self.block)
 
-    @property
+    @cached_property
     def travelling(self) -> tuple[str, ...]:
         """Kinds of the arguments that a launch gives."""
         return tuple(kind for kind in self.kinds if kind[0] != "n")
@@ -94,9 +94,14 @@ class TextKernel:
 
     def sized(self, *numbers: int) -> "TextKernel":
         """The kernel with these numbers for the kinds "n", in their order."""
-        left = iter(numbers)
-        made = replace(self, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in self.kinds))
-        return replace(made, block=number("TEAMED") if made.threads > 1 else made.block)
+        return _sized(self, numbers)
+
+
+@cache      # launches ask for it
+def _sized(kernel: TextKernel, numbers: tuple[int, ...]) -> TextKernel:
+    left = iter(numbers)
+    made = replace(kernel, kinds=tuple(f"n{next(left)}" if kind == "n" else kind for kind in kernel.kinds))
+    return replace(made, block=number("TEAMED") if made.threads > 1 else made.block)
 
 
 class Header:
@@ -107,8 +112,10 @@ class Header:
         self.module = module
 
     def __getattr__(self, name: str) -> Any:
-        if name.isupper():
-            return number(name)
+        made = vars(self)[name] = number(name) if name.isupper() else self._kernel(name)      # asked for once
+        return made
+
+    def _kernel(self, name: str) -> TextKernel | dict[int, TextKernel]:
         found = {kernel.real: kernel for kernel in kernels_of(self.module) if kernel.function == name}
         if not found:
             raise AttributeError(f"text/{self.module}.h has no kernel {name}")
