@@ -134,7 +134,8 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     if all_of.tails:
         layers, window = (*all_of.tails.layers, all_of.tails.rough), all_of.tails.window
         nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
-        arrays |= {"change": (bins, np.float64), "tail_now": ((shape.bundles, *window[::-1]), np.float32),
+        arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64),
+                   "tail_now": ((shape.bundles, *window[::-1]), np.float32),
                    "strengths": ((shape.fibres, max(layer.count for layer in layers)), np.float64),
                    "heights": ((shape.fibres * max(2 * one.stretches * one.nodes for one in layers),), np.float64),
                    "fine": ((shape.bundles, *window[::-1]), np.float64),
@@ -145,7 +146,7 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
 def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Arrays, Arrays]:
     """What stays on the device of a rank's bundles from pass to pass, and until the next frame: by fibre, by bundle."""
     pixels = (bundles, sizes.cut[1], sizes.cut[0])
-    return {"past_x": ((fibres, nwave), np.float64)}, {
+    return {"past_bright": ((fibres, nwave), np.float64)}, {
         "root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
         "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
         "looks": ((bundles, passes.LOOKED), np.float64)}

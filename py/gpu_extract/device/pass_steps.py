@@ -87,9 +87,9 @@ class PassSteps(Steps):
         lanes, lit, counts = self.lit(x)
         self._launch(passes.shine, lanes, target, numbers, *lit, *counts)
 
-    def _lessen(self, change: DeviceArray | None, kept: DeviceArray | None = None) -> None:
+    def _lessen(self, change: DeviceArray | None) -> None:
         a = self.arrays
-        self._launch(passes.lessen_x, prod(a.x.shape), a.x, kept, a.beyond, change, MOST)
+        self._launch(passes.lessen_x, prod(a.x.shape), a.x, a.beyond, change, MOST)
 
     def take_tails(self, turn: Turn) -> None:
         """The light of the bundle's own tails out of x: of the first pass all that it puts on the pixels, of the other
@@ -97,17 +97,26 @@ class PassSteps(Steps):
         every, a = self.passes.tails, self.arrays
         if every is None:
             return
+        self._trust(a.bright, a.x)
         if turn.first:
             for k, layer in enumerate(every.layers):
-                self._layer(every, layer, k, a.x, None, 1.0)
+                self._layer(every, layer, k, a.bright, None, 1.0)
             self._enlarge(every, every.layers[-1], a.fine, a.tails, a.numbers_of, added=False)
             self._take(a.tails, a.numbers_of)
-            self._rough_tails(every, a.change, None, -1.0, a.tails, a.numbers_of, added=True)
+            self._trust(a.bright, a.change)
+            self._rough_tails(every, a.bright, None, -1.0, a.tails, a.numbers_of, added=True)
             return
-        self._rough_tails(every, a.x, a.past_x, 1.0, a.tail_now, None, added=False)
+        self._rough_tails(every, a.bright, a.past_bright, 1.0, a.tail_now, None, added=False)
         self._take(a.tail_now, None)
         self._launch(tails.dim, self._pixels, a.light, a.root, a.tail_now, a.corners, a.cuts, *self.sizes.cut,
                      *every.window)
+
+    def _trust(self, target: DeviceArray, x: DeviceArray) -> None:
+        """What tails are made of, of spectra."""
+        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
+        self._launch(tails.trust, prod(a.x.shape), target, x, a.root, a.single, a.scale, a.sums, a.icov, a.y0, a.x0,
+                     a.cuts, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, *self.sizes.cut, variance.HALF,
+                     variance.WINGS)
 
     def _take(self, light: DeviceArray, numbers: DeviceArray | None) -> None:
         """Out of x what it has of some tails; `change` is that."""
@@ -150,7 +159,8 @@ class PassSteps(Steps):
         a, y = self.arrays, self._smooth()
         self._shine(a.models, a.numbers_of, a.x)
         self._shine(a.expected, None, y)
-        self._lessen(None, a.past_x)
+        if self.passes.tails:
+            self._trust(a.past_bright, a.x)
 
     def _smooth(self) -> DeviceArray:
         """variance.smooth of a spectrum whose pixels were weighed by read noise alone, in vectors of the iteration."""

@@ -4,7 +4,7 @@
 // of its height against r2 for every STRETCH sources of a fibre, first beyond the stamp, then on it. Pixels, or nodes of a
 // grid of every so many-th pixel, are (bundles, columns, rows) of windows that reach beyond the cut-outs.
 #pragma once
-#include "passes.h"
+#include "smooth.h"
 
 // Of a bundle: what the tables need: distance of two nodes, r2 below which a tail's smooth part is its Taylor polynomial,
 // r2 at which it has faded out.
@@ -37,6 +37,45 @@ BLOCK(64) void tabulate(index n, double *tables, const double *shapes, const dou
     double fading = s * s * (s * s) * (35.0 - s * (84.0 - s * (70.0 - 20.0 * s)));
     tables[group * 2 * nodes + node] = (whole * tail + smooth * inner) * fading;
     tables[(group * 2 + 1) * nodes + node] = held * inner * fading;
+}
+
+// The sum over a spot's pixels, those on its bundle's cut-out, of its light times what `value` says of a pixel: its place
+// in arrays, row, column.
+template <typename Value>
+LANE double sum_of_spot(const float *single, index spot, int y0, int x0, const Cut &cut, index nx, index ny, index rows,
+                        index columns, index b, Value value)
+{
+    int top = y0 - cut.top, left = x0 - cut.left, high = (int)ny;
+    double total = 0.0;
+    LOOP(int, x, larger(-left, 0), smaller(cut.columns - left, (int)nx)) {
+        LOOP(int, y, larger(-top, 0), smaller(cut.rows - top, high)) {
+            int row = top + y, column = left + x;
+            total += value((b * columns + column) * rows + row, row, column) * single[spot + (x * high + y) * SECTION];
+        }
+    }
+    return total;
+}
+
+// y = of spectra x as much as tails are made of, variance.trusted: of a bin that has less than `half` of its light on good
+// pixels K x / K 1, nothing below `wings`.
+BLOCK(64) void trust(index n, double *y, const double *x, const double *root, const float *single, const double *scale,
+                     const double *known, const double *icov, const int *y0, const int *x0, const index *cuts,
+                     index nfibre, index nx, index ny, index nd, index hw, index nwave, index rows, index columns,
+                     double half, double wings)
+{
+    index f = n / nwave, first = f * nwave, b = f / nfibre;
+    Cut cut(cuts, b);
+    int j = (int)(n - first), end = (int)nwave;
+    double good = scale[n] * sum_of_spot(single, spot_at(f, j, nx * ny, nwave), y0[n], x0[n], cut, nx, ny, rows, columns, b,
+        [=](index at, int, int) { return root[at] > 0.0 ? 1.0 : 0.0; });
+    auto seen = [=](int i) { return known[first + i] > 0.0; };
+    double light = 0.0, share = 0.0;
+    if (good < half && seen(j)) {
+        light = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return seen(i) ? x[first + i] : 0.0; });
+        share = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return seen(i) ? 1.0 : 0.0; });
+    }
+    double near = share > 0.0 ? light / share : 0.0;
+    y[n] = good >= half ? x[n] : good >= wings ? near : 0.0;
 }
 
 // strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
@@ -122,16 +161,11 @@ BLOCK(64) void sum_under(index n, double *sums, const float *tails, const index 
 {
     index f = n / nwave, b = f / nfibre;
     Cut cut(cuts, b);
-    int top = y0[n] - cut.top, left = x0[n] - cut.left, high = (int)ny;
-    const float *spot = single + spot_at(f, (int)(n % nwave), nx * ny, nwave);
-    double total = 0.0;
-    LOOP(int, x, larger(-left, 0), smaller(cut.columns - left, (int)nx)) {
-        LOOP(int, y, larger(-top, 0), smaller(cut.rows - top, high)) {
-            double weight = root[(b * columns + left + x) * rows + top + y];
-            double light = tails_on(tails, numbers, corners, cut, b, top + y, left + x, tail_rows, tail_columns);
-            total += weight * weight * light * spot[(x * high + y) * SECTION];
-        }
-    }
+    double total = sum_of_spot(single, spot_at(f, (int)(n % nwave), nx * ny, nwave), y0[n], x0[n], cut, nx, ny, rows,
+        columns, b, [=](index at, int row, int column) {
+            double light = tails_on(tails, numbers, corners, cut, b, row, column, tail_rows, tail_columns);
+            return root[at] * root[at] * light;
+        });
     sums[n] = known[n] > 0.0 ? total * scale[n] : 0.0;
 }
 
