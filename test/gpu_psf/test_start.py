@@ -143,8 +143,8 @@ def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_
 def test_what_masked_pixels_hold_changes_no_bit(images: tuple[Image, Image], start: Start) -> None:
     arc = images[1]
     ivar = np.where(np.random.default_rng(4).random(arc.shape) < 0.002, 0.0, arc.ivar)
-    found = [start_psf(None, replace(arc, ivar=ivar, pix=np.where(ivar > 0, arc.pix, held)), LINES, Known(psf=start.psf))
-             for held in (-7.0, 3e4, np.nan)]
+    arcs = [replace(arc, ivar=ivar, pix=np.where(ivar > 0, arc.pix, held)) for held in (-7.0, 3e4, np.nan)]
+    found = [start_psf(None, each, LINES, Known(psf=start.psf)) for each in arcs]
     for other in found[1:]:
         for one, first in zip(other.psf.series(), found[0].psf.series(), strict=True):
             np.testing.assert_array_equal(one.coeff, first.coeff)

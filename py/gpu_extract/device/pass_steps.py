@@ -99,14 +99,13 @@ class PassSteps(Steps):
             return
         self._trust(a.bright, a.x)
         if turn.first:
-            for k, layer in enumerate(every.layers):
-                self._layer(every, layer, k, a.bright, None, 1.0)
-            self._enlarge(every, every.layers[-1], a.fine, a.tails, a.numbers_of, added=False)
+            self._tails(every, None, a.tails, a.numbers_of, tails.EVERY)
             self._take(a.tails, a.numbers_of)
             self._trust(a.bright, a.change)
-            self._rough_tails(every, a.bright, None, -1.0, a.tails, a.numbers_of, added=True)
+            self._rough_tails(every, (None, -1.0), a.tails, a.numbers_of, tails.EVERY)
             return
-        self._rough_tails(every, a.bright, a.past_bright, 1.0, a.tail_now, None, added=False)
+        self._tails(every, a.past_bright, a.tail_now, None, tails.LARGE)
+        self._rough_tails(every, (a.past_bright, 1.0), a.tail_now, None, tails.SMALL)
         self._take(a.tail_now, None)
         self._launch(tails.dim, self._pixels, a.light, a.root, a.tail_now, a.corners, a.cuts, *self.sizes.cut,
                      *every.window)
@@ -127,22 +126,29 @@ class PassSteps(Steps):
         self.answer(a.change, a.rhs, a.tail_state, again=True)
         self._lessen(a.change)
 
-    def _rough_tails(self, every: Tails, x: DeviceArray, before: DeviceArray | None, sign: float, target: DeviceArray,
-                     numbers: DeviceArray | None, *, added: bool) -> None:
-        """Those of sign (x - before), to a tenth or so."""
-        self._layer(every, every.rough, len(every.layers), x, before, sign)
-        self._enlarge(every, every.rough, None, target, numbers, added=added)
+    def _tails(self, every: Tails, before: DeviceArray | None, target: DeviceArray, numbers: DeviceArray | None,
+               wanted: int) -> None:
+        """Those of the wanted bins of bright - before."""
+        for k, layer in enumerate(every.layers):
+            self._layer(every, layer, k, (before, 1.0), wanted)
+        self._enlarge(every, every.layers[-1], self.arrays.fine, target, numbers, added=False)
 
-    def _layer(self, every: Tails, layer: Layer, k: int, x: DeviceArray, before: DeviceArray | None,
-               sign: float) -> None:
+    def _rough_tails(self, every: Tails, of: tuple[DeviceArray | None, float], target: DeviceArray,
+                     numbers: DeviceArray | None, wanted: int) -> None:
+        """Those of sign (bright - before), of: (before, sign), to a tenth or so, added to others."""
+        self._layer(every, every.rough, len(every.layers), of, wanted)
+        self._enlarge(every, every.rough, None, target, numbers, added=True)
+
+    def _layer(self, every: Tails, layer: Layer, k: int, of: tuple[DeviceArray | None, float], wanted: int) -> None:
         a, shape, (ny, nx), count = self.arrays, self.shape, self.sizes.stamp, layer.count
         sources, ranges, shapes, rulers, weights, together = (
             getattr(a, f"{name}_{k}") for name in ("sources", "ranges", "shapes", "rulers", "weights", "together"))
         groups, grid = shape.nfibre * layer.stretches, layer.grid(every.window)
         self._launch(tails.tabulate, shape.bundles * groups * layer.nodes, a.heights, shapes, rulers, layer.nodes,
                      groups, 1.0 - FADE**2, *layer.parts)
-        self._launch(tails.pool, shape.fibres * count, a.strengths, x, before, a.scale, sources, weights, together,
-                     shape.nfibre, weights.shape[1], layer.taps, count, shape.nwave, shape.fibres * count, sign)
+        self._launch(tails.pool, shape.fibres * count, a.strengths, a.bright, of[0], a.scale, sources, weights,
+                     together, shape.nfibre, weights.shape[1], a.large, a.noises, layer.taps, count, shape.nwave,
+                     shape.fibres * count, of[1], wanted)
         self._launch(tails.gather_tails, shape.bundles * prod(grid), a.fine if layer.every == 1 else a.grid,
                      a.strengths, sources, a.heights, rulers, ranges, shape.nfibre, count, groups, layer.nodes, *grid,
                      shape.fibres, layer.reach / layer.every, ny / layer.every, nx / layer.every, int(layer.stamped))

@@ -40,6 +40,11 @@ class ReadNoise:
     split: tuple[int, int]
     source: str
 
+    @property
+    def median(self) -> float:
+        """Of all pixels, or of the amplifiers."""
+        return float(np.median(self.values))
+
     def squared(self, corner: tuple[int, int], shape: tuple[int, int]) -> Array:
         """Of the pixels from `corner` on, those off the CCD too, as those of its edge."""
         if self.values.shape == (2, 2):

@@ -80,19 +80,25 @@ BLOCK(64) void trust(index n, double *y, const double *x, const double *root, co
 
 // strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
 // stamps' normalisation, times its amplitude. weights (bundles, most, taps): what bin first + every (s - tap) adds to source
-// s; together: `every` of each bundle.
+// s; together: `every` of each bundle. wanted: of which bins: those whose square is above large (bundles) times the last of
+// noises, or the others.
+enum Wanted { EVERY, LARGE, SMALL };
 BLOCK(64) void pool(index n, double *strengths, const double *x, const double *before, const double *scale,
                     const double *sources, const double *weights, const index *together, index nfibre, index most,
-                    index taps, index count, index nwave, index all, double sign)
+                    const double *large, const double *noises, index taps, index count, index nwave, index all,
+                    double sign, index wanted)
 {
     index f = n / count, s = n % count, b = f / nfibre, every = together[b];
     const double *mine = weights + b * most * taps;
-    double total = 0.0;
+    double total = 0.0, least = large[b] * noises[AMPLIFIERS];
     LOOP(index, tap, 0, taps) {
         LOOP(index, first, 0, every) {
             index node = s - tap, j = node * every + first, at = f * nwave + j;
-            if (node >= 0 && j < nwave)
-                total += (before ? x[at] - before[at] : x[at]) * scale[at] * mine[first * taps + tap];
+            if (node < 0 || j >= nwave)
+                continue;
+            double photons = (before ? x[at] - before[at] : x[at]) * scale[at];
+            if (wanted == EVERY || (photons * photons > least) == (wanted == LARGE))
+                total += photons * mine[first * taps + tap];
         }
     }
     strengths[n] = sign * total * sources[AMPLITUDE * all + n];
