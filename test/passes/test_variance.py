@@ -168,6 +168,7 @@ def test_bins_that_are_known_with_others_alone_have_what_their_spots_see() -> No
     normal = normal_of(np.stack([block, block]))
     x, share = 1000 * RNG.standard_normal((2, 12)), np.ones((2, 12))
     share[0, 3:6], share[1, 7:9] = (0.5, 0.49, 0.01), (0.009, 0.3)
-    seen = np.einsum("jk,ik->ij", block, x) / block.sum(axis=1)
-    expected = np.where(share >= 0.5, x, np.where(share >= 0.01, seen, 0.0))
+    lit = share >= 0.01
+    seen = lit * np.einsum("jk,ik->ij", block, lit * x) / np.einsum("jk,ik->ij", block, lit)
+    expected = np.where(share >= 0.5, x, seen)
     np.testing.assert_allclose(trusted(normal, x, share), expected, rtol=1e-12)

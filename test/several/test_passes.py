@@ -10,9 +10,9 @@ from gpu_extract.config import MOST_PASSES, ExtractConfig
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.passes import crosstalk
 from gpu_extract.passes.background import background_of
 from gpu_extract.run import draft, extract_from, model
-from gpu_extract.several import bundles
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects
 from gpu_extract.simulate.frame import project
@@ -246,7 +246,7 @@ def test_tails_of_a_hit_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ivar = (1 / (made.read_noise**2 + np.maximum(pix, 0))).astype(np.float32)
     config = replace(CONFIG, any_psf=True)
     frame = extracted(replace(made.image, pix=pix, ivar=ivar), made.psf, config)
-    monkeypatch.setattr(bundles, "large_change", lambda *_: 0.0)
+    monkeypatch.setattr(crosstalk, "large_change", lambda *_: 0.0)
     best = extracted(replace(made.image, pix=pix, ivar=ivar), made.psf, config)
     assert len(frame.notes["rejected"]) >= 5 and in_sigma(best, frame.flux).max() < 0.1
 

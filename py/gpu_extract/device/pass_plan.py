@@ -135,7 +135,7 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     if all_of.tails:
         layers, window = (*all_of.tails.layers, all_of.tails.rough), all_of.tails.window
         nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
-        arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64),
+        arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64), "share": (bins, np.float64),
                    "tail_now": ((shape.bundles, *window[::-1]), np.float32),
                    "strengths": ((shape.fibres, max(layer.count for layer in layers)), np.float64),
                    "heights": ((shape.fibres * max(2 * one.stretches * one.nodes for one in layers),), np.float64),

@@ -97,6 +97,9 @@ class PassSteps(Steps):
         every, a = self.passes.tails, self.arrays
         if every is None:
             return
+        (ny, nx), shape = self.sizes.stamp, self.shape
+        self._launch(tails.share_good, prod(a.x.shape), a.share, a.root, a.single, a.scale, a.y0, a.x0, a.cuts,
+                     shape.nfibre, nx, ny, shape.nwave, *self.sizes.cut)
         self._trust(a.bright, a.x)
         if turn.first:
             self._tails(every, None, a.tails, a.numbers_of, tails.EVERY)
@@ -112,10 +115,9 @@ class PassSteps(Steps):
 
     def _trust(self, target: DeviceArray, x: DeviceArray) -> None:
         """What tails are made of, of spectra."""
-        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
-        self._launch(tails.trust, prod(a.x.shape), target, x, a.root, a.single, a.scale, a.sums, a.icov, a.y0, a.x0,
-                     a.cuts, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, *self.sizes.cut, variance.HALF,
-                     variance.WINGS)
+        a, shape = self.arrays, self.shape
+        self._launch(tails.trust, prod(a.x.shape), target, x, a.share, a.sums, a.icov, shape.nd, shape.hw, shape.nwave,
+                     variance.HALF, variance.WINGS)
 
     def _take(self, light: DeviceArray, numbers: DeviceArray | None) -> None:
         """Out of x what it has of some tails; `change` is that."""

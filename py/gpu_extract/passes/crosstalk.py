@@ -112,6 +112,19 @@ def large_change(psf: PsfModel, place: Place) -> float:
     return (SEEN / height) ** 2 if height > 0 else np.inf
 
 
+def changed_tails(psf: PsfModel, place: Place, change: Array, noise: float, radius: float, piece: Piece) -> Piece:
+    """What a change of strengths adds to a piece's tails: `rough_tails`, and `tails_of` where the change is large.
+
+    noise: read noise, electron; the others: see add_tails
+    """
+    large, far = np.square(change) > large_change(psf, place) * noise**2, math.ceil(radius)
+    (y, x), (rows, columns) = piece.corner, piece.light.shape
+    window = y + far, x + far, rows - 2 * far, columns - 2 * far
+    exact = tails_of(psf, place, np.where(large, change, 0.0), radius, window)
+    rough = rough_tails(psf, place, np.where(large, 0.0, change), radius, piece)
+    return rough if exact is None else Piece(rough.light + exact.light, piece.corner)
+
+
 def rough_tails(psf: PsfModel, place: Place, strengths: Array, radius: float, piece: Piece) -> Piece:
     """The same on a piece's pixels in a fraction of the time, right to a tenth or so: for small changes of strengths.
 

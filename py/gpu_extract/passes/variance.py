@@ -211,10 +211,10 @@ def trusted(normal: Normal, x: Array, share: Array) -> Array:
     to some thousand photons, with that of its neighbours against it: only their sum under the spots is known. There
     K x / K 1 takes its place, or nothing where there are not even wings.
 
-    share: (nfibre, nwave) of a spot's light on good pixels: x stays from HALF on, and is 0 below WINGS
+    share: (nfibre, nwave) of a spot's light on good pixels: x stays from HALF on, and counts as 0 below WINGS
     """
-    near = _average(_bands(normal, x.shape[1]), x, normal.weight > 0, 1)
-    return np.where(share >= HALF, x, np.where(share >= WINGS, near, 0.0))
+    near = _average(_bands(normal, x.shape[1]), x, (normal.weight > 0) & (share >= WINGS), 1)
+    return np.where(share >= HALF, x, near)
 
 
 def _bands(normal: Normal, nwave: int) -> Array:

@@ -15,7 +15,7 @@ from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut
 from gpu_extract.passes import ROUNDS, Past, Seen, Sight
 from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
-from gpu_extract.passes.crosstalk import Piece, add_pieces, cut_piece, large_change, rough_tails, tails_of
+from gpu_extract.passes.crosstalk import Piece, add_pieces, changed_tails, cut_piece, rough_tails, tails_of
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.variance import smooth, trusted
 from gpu_extract.quality import light_of
@@ -136,12 +136,7 @@ def _tails_of_now(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) ->
     x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
     before = Piece(past.before.tails, past.before.tail_corner)
     change = (done.bright(x) - past.before.bright) * done.scale
-    large = np.square(change) > large_change(job.psf, place) * past.noise.median ** 2
-    window = cut.y0, cut.x0, cut.root.shape[0], cut.root.shape[1]
-    exact = tails_of(job.psf, place, np.where(large, change, 0.0), job.config.tail_radius, window)
-    more = rough_tails(job.psf, place, np.where(large, 0.0, change), job.config.tail_radius, before)
-    if exact is not None:
-        more = Piece(more.light + exact.light, more.corner)
+    more = changed_tails(job.psf, place, change, past.noise.median, job.config.tail_radius, before)
     less = _without(done, more)
     cut.light[:] -= cut.root * _on(cut, more)
     return less

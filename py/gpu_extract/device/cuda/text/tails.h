@@ -56,26 +56,30 @@ LANE double sum_of_spot(const float *single, index spot, int y0, int x0, const C
     return total;
 }
 
-// y = of spectra x as much as tails are made of, variance.trusted: of a bin that has less than `half` of its light on good
-// pixels K x / K 1, nothing below `wings`.
-BLOCK(64) void trust(index n, double *y, const double *x, const double *root, const float *single, const double *scale,
-                     const double *known, const double *icov, const int *y0, const int *x0, const index *cuts,
-                     index nfibre, index nx, index ny, index nd, index hw, index nwave, index rows, index columns,
-                     double half, double wings)
+// share = of each spot's light that falls on good pixels.
+BLOCK(64) void share_good(index n, double *share, const double *root, const float *single, const double *scale,
+                          const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
+                          index rows, index columns)
 {
-    index f = n / nwave, first = f * nwave, b = f / nfibre;
+    index f = n / nwave, b = f / nfibre;
     Cut cut(cuts, b);
+    share[n] = scale[n] * sum_of_spot(single, spot_at(f, (int)(n % nwave), nx * ny, nwave), y0[n], x0[n], cut, nx, ny,
+        rows, columns, b, [=](index at, int, int) { return root[at] > 0.0 ? 1.0 : 0.0; });
+}
+
+// y = what tails are made of, of spectra x, as variance.trusted; known: of which the first (fibres, nwave) are weights.
+BLOCK(64) void trust(index n, double *y, const double *x, const double *share, const double *known, const double *icov,
+                     index nd, index hw, index nwave, double half, double wings)
+{
+    index f = n / nwave, first = f * nwave;
     int j = (int)(n - first), end = (int)nwave;
-    double good = scale[n] * sum_of_spot(single, spot_at(f, j, nx * ny, nwave), y0[n], x0[n], cut, nx, ny, rows, columns, b,
-        [=](index at, int, int) { return root[at] > 0.0 ? 1.0 : 0.0; });
-    auto seen = [=](int i) { return known[first + i] > 0.0; };
-    double light = 0.0, share = 0.0;
-    if (good < half && seen(j)) {
-        light = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return seen(i) ? x[first + i] : 0.0; });
-        share = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return seen(i) ? 1.0 : 0.0; });
+    auto lit = [=](int i) { return known[first + i] > 0.0 && share[first + i] >= wings; };
+    double light = 0.0, all = 0.0;
+    if (share[n] < half && lit(j)) {
+        light = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? x[first + i] : 0.0; });
+        all = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? 1.0 : 0.0; });
     }
-    double near = share > 0.0 ? light / share : 0.0;
-    y[n] = good >= half ? x[n] : good >= wings ? near : 0.0;
+    y[n] = share[n] >= half ? x[n] : all > 0.0 ? light / all : 0.0;
 }
 
 // strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
