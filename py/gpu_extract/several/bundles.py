@@ -116,7 +116,8 @@ def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> t
         done = _tails_of_now(done, job, fibres, past)
     x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
     window = cut.y0, cut.x0, cut.root.shape[0], cut.root.shape[1]
-    tails = tails_of(job.psf, place, done.bright(x) * done.scale, job.config.tail_radius, window)
+    strengths = x if job.psf.tail is None else done.bright(x) * done.scale
+    tails = tails_of(job.psf, place, strengths, job.config.tail_radius, window)
     if tails is None:
         return done, Piece(np.zeros((0, 0), np.float32), window[:2])
     if past.before is not None:
