@@ -583,7 +583,8 @@ class BundleResult(Spectra):
 class Light:
     """What a pass leaves of one instrument bundle to the next.
 
-    x: (nfibre, nwave) photons per bin, the deconvolved flux
+    bright: (nfibre, nwave) photons per bin that its tails are made of (passes.variance.trusted); of size 0 without a
+        tail
     model: (rows, columns) float32, its light on the pixels that the bundle's spots touch; corner: CCD pixel of [0, 0]
     expected: the same of x smoothed but for its lines (passes.variance.smooth): what a variance is made of
     tails: (rows, columns) float32, light of its spots beyond their stamps, as far as it reaches; of size 0 without a
@@ -593,7 +594,7 @@ class Light:
     background: (n,) coefficients of a smooth background that is in `expected` alone (passes.background); none without
     """
 
-    x: Array
+    bright: Array
     model: np.ndarray
     expected: np.ndarray
     corner: tuple[int, int]

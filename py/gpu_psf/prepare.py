@@ -151,8 +151,9 @@ def cut_out(images: Sequence[Image], frame: Frame, now: Parameters, config: FitC
         high = max(min(x1, image.pix.shape[1]), low)
         into = np.s_[rim:rim + ny, low - x0:high - x0]
         part = np.s_[:, low:high]
-        value[n][into] = image.pix[part]
-        variance[n][into] = np.where(image.ivar[part] > 0, read_variance(image, part), np.inf)
+        good = image.ivar[part] > 0
+        value[n][into] = np.where(good | np.isfinite(image.pix[part]), image.pix[part], 0.0)     # 0 times NaN is NaN
+        variance[n][into] = np.where(good, read_variance(image, part), np.inf)
     return Pixels(value, variance, x0, -rim, np.arange(value.shape[1]))
 
 

@@ -164,7 +164,8 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
                bad: np.ndarray | None = None, cards: Sequence[Card] = ()) -> tuple[Image, np.ndarray]:
     """An image in electrons, and its mask (ccdmask bits BAD and SATURATED).
 
-    raw: (ny, nx) ADU as read; bias: ADU, its shape or one that broadcasts to it; bad: pixels to leave out
+    raw: (ny, nx) ADU as read; bias: ADU, its shape or one that broadcasts to it; bad: pixels to leave out, beside those
+        that are NaN
     dispersion: along which wavelengths ascend in `raw`: the image is transposed or flipped so that they ascend along y,
         and the header says from what (DISPAXIS, DISPFLIP)
     mirror: the fibres descend along the other axis of `raw`: it is reversed (MIRRORED), so that they ascend along x
@@ -179,6 +180,8 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
     if bad is not None:
         mask = np.where(bad, mask | BAD, mask)
     light = (raw.astype(np.float64) - bias) * detector.gain
+    known = np.isfinite(light)
+    light, mask = np.where(known, light, 0.0), np.where(known, mask, mask | BAD)
     ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)
     pix, ivar, bits = (np.ascontiguousarray(turned(array, dispersion)[:, across]) for array in (light, ivar, mask))

@@ -126,7 +126,7 @@ def test_read_noise_of_amplifiers_and_pixels_as_double() -> None:
 def test_tails(radius: float) -> None:
     """In two layers, and in one."""
     image, psf = struck()
-    psf, config = with_tail(psf, 0.0003), replace(TAILED, tail_radius=radius)
+    psf, config = with_tail(psf, 0.004), replace(TAILED, tail_radius=radius)
     frame, cpu = with_device(SimulatedDevice(), psf=psf, config=config), by_cpu(image, psf, config)
     assert_as_on_cpu(frame, cpu)
     without = by_cpu(image, psf, replace(config, tail_radius=0.0))

@@ -103,6 +103,16 @@ def test_a_masked_half_costs_that_half_alone(small: Small) -> None:
     assert np.abs(now.x[2:, :3] - whole.x[2:, :3]).max() < 0.05
 
 
+def test_what_masked_pixels_hold_changes_no_bit(small: Small) -> None:
+    ivar = small.arc.ivar.copy()
+    ivar[np.random.default_rng(4).random(ivar.shape) < 0.01] = 0
+    arcs = [replace(small.arc, ivar=ivar, pix=np.where(ivar > 0, small.arc.pix, held))
+            for held in (-7.0, 5e4, np.nan, -np.inf)]
+    fits = [fit_bundle([arc], small.start, FIBRES, small.lines, FitConfig()) for arc in arcs]
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit.state.now.vector(), fits[0].state.now.vector())
+
+
 def test_blended_lines_are_solved_together(small: Small) -> None:
     wave = np.sort(np.concatenate([small.lines.wave, small.lines.wave[::3] + 1.9]))
     lines = Lines(wave, np.full(len(wave), 15000.0))

@@ -59,10 +59,11 @@ def test_dispersion_goes_up(axis: str, raw: tuple[int, int]) -> None:
 def test_electrons_and_their_errors() -> None:
     raw = np.full((6, 8), BIAS + 40.0)
     raw[2, 3] = 65535
-    raw[4, 5] = BIAS - 10
+    raw[4, 5], raw[1, 2] = BIAS - 10, np.nan
     image, mask = preprocess(raw, BIAS, Detector(GAIN, NOISE), dispersion="x")
     assert image.shape == (8, 6) and image.get("DISPAXIS") == 1 and image.read_noise == NOISE
-    assert mask[3, 2] == 8 and image.ivar[3, 2] == 0 and np.count_nonzero(mask) == 1
+    assert mask[3, 2] == 8 and image.ivar[3, 2] == 0 and np.count_nonzero(mask) == 2
+    assert mask[2, 1] == 1 and image.ivar[2, 1] == image.pix[2, 1] == 0
     assert image.pix[0, 0] == pytest.approx(100.0) and image.ivar[0, 0] == pytest.approx(1 / (64 + 100))
     assert image.ivar[5, 4] == pytest.approx(1 / 64)
 

@@ -141,6 +141,15 @@ def test_light_without_lines_moves_x_alone() -> None:
     assert apart(found.psf)[1] < 0.01
 
 
+@pytest.mark.parametrize("seed", [3100720, 3100727])
+def test_noise_is_no_line(seed: int) -> None:
+    """Of a flat: where its noise is most like lines, 6 pixels away or 5, nothing is."""
+    made = simulate(SimConfig(camera="tiny", flavor="flat", variance="data", exptime=30.0, seed=seed))
+    found = shift_psf(made.image, made.psf)
+    assert found.reference is Reference.NONE
+    assert not found.y.coeff.any() and np.abs(found.x.coeff).max() < 0.02
+
+
 def test_a_science_frame_under_the_night_sky() -> None:
     made = simulate(SimConfig(camera="tiny", flexure=(0.31, -0.44), defects=NO_DEFECTS, seed=2))
     found = shift_psf(made.image, made.psf)

@@ -144,6 +144,16 @@ def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_
     assert_right(again.psf, 0.1 if with_flat else 0.2)
 
 
+def test_what_masked_pixels_hold_changes_no_bit(images: tuple[Image, Image], start: Start) -> None:
+    arc = images[1]
+    ivar = np.where(np.random.default_rng(4).random(arc.shape) < 0.002, 0.0, arc.ivar)
+    arcs = [replace(arc, ivar=ivar, pix=np.where(ivar > 0, arc.pix, held)) for held in (-7.0, 3e4, np.nan)]
+    found = [start_psf(None, each, LINES, Known(psf=start.psf)) for each in arcs]
+    for other in found[1:]:
+        for one, first in zip(other.psf.series(), found[0].psf.series(), strict=True):
+            np.testing.assert_array_equal(one.coeff, first.coeff)
+
+
 @pytest.mark.parametrize("by", [7.3, -14.6])
 def test_traces_of_neighbours_are_not_taken(images: tuple[Image, Image], start: Start, by: float) -> None:
     off = replace(start.psf, x=start.psf.x.plus(by))

@@ -258,6 +258,22 @@ def test_numbers_that_stand_for_others_are_scaled(tmp_path):
     np.testing.assert_array_equal(read_image(path, check=False).ivar, 2 * once)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.int32, np.uint32])
+@pytest.mark.parametrize("blank", [0, 7])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_number_that_stands_for_none_is_none(tmp_path, dtype, blank, compressed):
+    """BLANK is a number of the file; astropy applies it to signed integers, unless it is 0."""
+    array = np.full((NY, NX), 100, dtype)
+    array[3, 4] = blank
+    hdu = (fits.CompImageHDU if compressed else fits.ImageHDU)(array, name="IMAGE")
+    hdu.header["BLANK"] = blank - {"uint16": 1 << 15, "uint32": 1 << 31}.get(np.dtype(dtype).name, 0)
+    path = write_image(tmp_path / "a.fits", fits.HDUList([fits.PrimaryHDU(), hdu, image_hdus()["IVAR"]]))
+    assert "IMAGE has 1 NaN or infinite pixels with ivar > 0" in refused(path)
+    with open_fits(path) as opened:
+        expected = np.where(np.arange(NY * NX).reshape(NY, NX) == 3 * NX + 4, np.nan, 100)
+        np.testing.assert_array_equal(image_of(opened["IMAGE"], path), expected)
+
+
 @pytest.mark.parametrize("name", ["IMAGE", "IVAR", "MASK"])
 def test_several_hdus_of_a_name(tmp_path, name):
     """EXTVER tells them apart, but nothing says which belongs to which: the first of each was read."""

@@ -7,7 +7,7 @@ import pytest
 from gpu_extract.data import Card, Image, Normal
 from gpu_extract.errors import InputError
 from gpu_extract.normal import Cut
-from gpu_extract.passes.variance import KEEP, REACH, WIDTHS, find_read_noise, left_by, smooth, weigh
+from gpu_extract.passes.variance import KEEP, REACH, WIDTHS, find_read_noise, left_by, smooth, trusted, weigh
 
 RNG = np.random.default_rng(5)
 NOISE = np.array([[2.5, 2.7], [3.1, 3.3]])      # electron, of the amplifiers
@@ -161,3 +161,14 @@ def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> Non
     mean = float((block @ x[0]).mean() / normal.weight.mean())           # electron in a pixel, as a spot sees it
     assert (smooth(normal, x, None) == x).mean() > 0.5
     assert (smooth(normal, x, mean / 900) == x).mean() < 0.1
+
+
+def test_bins_that_are_known_with_others_alone_have_what_their_spots_see() -> None:
+    block = gaussian(12)
+    normal = normal_of(np.stack([block, block]))
+    x, share = 1000 * RNG.standard_normal((2, 12)), np.ones((2, 12))
+    share[0, 3:6], share[1, 7:9] = (0.5, 0.49, 0.01), (0.009, 0.3)
+    lit = share >= 0.01
+    seen = lit * np.einsum("jk,ik->ij", block, lit * x) / np.einsum("jk,ik->ij", block, lit)
+    expected = np.where(share >= 0.5, x, seen)
+    np.testing.assert_allclose(trusted(normal, x, share), expected, rtol=1e-12)

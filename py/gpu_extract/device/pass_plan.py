@@ -14,7 +14,7 @@ from gpu_extract.device.memory import Arrays, Sizes
 from gpu_extract.device.pass_tails import Tails, reach_of, tables_of, tails_of
 from gpu_extract.normal import Cut
 from gpu_extract.passes import outliers, variance
-from gpu_extract.passes.crosstalk import Window, cubic, overlap
+from gpu_extract.passes.crosstalk import Window, cubic, large_change, overlap
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.variance import ReadNoise
 
@@ -105,6 +105,7 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
     tables: dict[str, np.ndarray] = {"ends": ends,
                                      "numbers_of": np.array([all_of.numbers.index(n) for n in mine], dtype=np.int64)}
     if all_of.tails:
+        tables["large"] = np.array([large_change(job.psf, (one.fibres, job.plan.extended)) for one in geometries])
         tables["corners"] = np.array([window_of(one, all_of.far)[:2] for one in geometries])
         for k, layer in enumerate((*all_of.tails.layers, all_of.tails.rough)):
             tables |= {f"{name}_{k}": table
@@ -115,7 +116,7 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
 def noise_numbers(noise: ReadNoise) -> np.ndarray:
     """The read noise of the amplifiers, and the square of the one that all pixels have, more or less."""
     four = noise.values.ravel() if noise.values.shape == (2, 2) else np.zeros(smooth.AMPLIFIERS)
-    return np.array([*four, float(np.median(noise.values)) ** 2], dtype=np.float64)
+    return np.array([*four, noise.median**2], dtype=np.float64)
 
 
 def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
@@ -134,7 +135,8 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     if all_of.tails:
         layers, window = (*all_of.tails.layers, all_of.tails.rough), all_of.tails.window
         nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
-        arrays |= {"change": (bins, np.float64), "tail_now": ((shape.bundles, *window[::-1]), np.float32),
+        arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64), "share": (bins, np.float64),
+                   "tail_now": ((shape.bundles, *window[::-1]), np.float32),
                    "strengths": ((shape.fibres, max(layer.count for layer in layers)), np.float64),
                    "heights": ((shape.fibres * max(2 * one.stretches * one.nodes for one in layers),), np.float64),
                    "fine": ((shape.bundles, *window[::-1]), np.float64),
@@ -145,7 +147,7 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
 def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Arrays, Arrays]:
     """What stays on the device of a rank's bundles from pass to pass, and until the next frame: by fibre, by bundle."""
     pixels = (bundles, sizes.cut[1], sizes.cut[0])
-    return {"past_x": ((fibres, nwave), np.float64)}, {
+    return {"past_bright": ((fibres, nwave), np.float64)}, {
         "root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
         "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
         "looks": ((bundles, passes.LOOKED), np.float64)}

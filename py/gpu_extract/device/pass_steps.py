@@ -87,9 +87,9 @@ class PassSteps(Steps):
         lanes, lit, counts = self.lit(x)
         self._launch(passes.shine, lanes, target, numbers, *lit, *counts)
 
-    def _lessen(self, change: DeviceArray | None, kept: DeviceArray | None = None) -> None:
+    def _lessen(self, change: DeviceArray | None) -> None:
         a = self.arrays
-        self._launch(passes.lessen_x, prod(a.x.shape), a.x, kept, a.beyond, change, MOST)
+        self._launch(passes.lessen_x, prod(a.x.shape), a.x, a.beyond, change, MOST)
 
     def take_tails(self, turn: Turn) -> None:
         """The light of the bundle's own tails out of x: of the first pass all that it puts on the pixels, of the other
@@ -97,17 +97,27 @@ class PassSteps(Steps):
         every, a = self.passes.tails, self.arrays
         if every is None:
             return
+        (ny, nx), shape = self.sizes.stamp, self.shape
+        self._launch(tails.share_good, prod(a.x.shape), a.share, a.root, a.single, a.scale, a.y0, a.x0, a.cuts,
+                     shape.nfibre, nx, ny, shape.nwave, *self.sizes.cut)
+        self._trust(a.bright, a.x)
         if turn.first:
-            for k, layer in enumerate(every.layers):
-                self._layer(every, layer, k, a.x, None, 1.0)
-            self._enlarge(every, every.layers[-1], a.fine, a.tails, a.numbers_of, added=False)
+            self._tails(every, None, a.tails, a.numbers_of, tails.EVERY)
             self._take(a.tails, a.numbers_of)
-            self._rough_tails(every, a.change, None, -1.0, a.tails, a.numbers_of, added=True)
+            self._trust(a.bright, a.change)
+            self._rough_tails(every, (None, -1.0), a.tails, a.numbers_of, tails.EVERY)
             return
-        self._rough_tails(every, a.x, a.past_x, 1.0, a.tail_now, None, added=False)
+        self._tails(every, a.past_bright, a.tail_now, None, tails.LARGE)
+        self._rough_tails(every, (a.past_bright, 1.0), a.tail_now, None, tails.SMALL)
         self._take(a.tail_now, None)
         self._launch(tails.dim, self._pixels, a.light, a.root, a.tail_now, a.corners, a.cuts, *self.sizes.cut,
                      *every.window)
+
+    def _trust(self, target: DeviceArray, x: DeviceArray) -> None:
+        """What tails are made of, of spectra."""
+        a, shape = self.arrays, self.shape
+        self._launch(tails.trust, prod(a.x.shape), target, x, a.share, a.sums, a.icov, shape.nd, shape.hw, shape.nwave,
+                     variance.HALF, variance.WINGS)
 
     def _take(self, light: DeviceArray, numbers: DeviceArray | None) -> None:
         """Out of x what it has of some tails; `change` is that."""
@@ -118,22 +128,29 @@ class PassSteps(Steps):
         self.answer(a.change, a.rhs, a.tail_state, again=True)
         self._lessen(a.change)
 
-    def _rough_tails(self, every: Tails, x: DeviceArray, before: DeviceArray | None, sign: float, target: DeviceArray,
-                     numbers: DeviceArray | None, *, added: bool) -> None:
-        """Those of sign (x - before), to a tenth or so."""
-        self._layer(every, every.rough, len(every.layers), x, before, sign)
-        self._enlarge(every, every.rough, None, target, numbers, added=added)
+    def _tails(self, every: Tails, before: DeviceArray | None, target: DeviceArray, numbers: DeviceArray | None,
+               wanted: int) -> None:
+        """Those of the wanted bins of bright - before."""
+        for k, layer in enumerate(every.layers):
+            self._layer(every, layer, k, (before, 1.0), wanted)
+        self._enlarge(every, every.layers[-1], self.arrays.fine, target, numbers, added=False)
 
-    def _layer(self, every: Tails, layer: Layer, k: int, x: DeviceArray, before: DeviceArray | None,
-               sign: float) -> None:
+    def _rough_tails(self, every: Tails, of: tuple[DeviceArray | None, float], target: DeviceArray,
+                     numbers: DeviceArray | None, wanted: int) -> None:
+        """Those of sign (bright - before), of: (before, sign), to a tenth or so, added to others."""
+        self._layer(every, every.rough, len(every.layers), of, wanted)
+        self._enlarge(every, every.rough, None, target, numbers, added=True)
+
+    def _layer(self, every: Tails, layer: Layer, k: int, of: tuple[DeviceArray | None, float], wanted: int) -> None:
         a, shape, (ny, nx), count = self.arrays, self.shape, self.sizes.stamp, layer.count
         sources, ranges, shapes, rulers, weights, together = (
             getattr(a, f"{name}_{k}") for name in ("sources", "ranges", "shapes", "rulers", "weights", "together"))
         groups, grid = shape.nfibre * layer.stretches, layer.grid(every.window)
         self._launch(tails.tabulate, shape.bundles * groups * layer.nodes, a.heights, shapes, rulers, layer.nodes,
                      groups, 1.0 - FADE**2, *layer.parts)
-        self._launch(tails.pool, shape.fibres * count, a.strengths, x, before, a.scale, sources, weights, together,
-                     shape.nfibre, weights.shape[1], layer.taps, count, shape.nwave, shape.fibres * count, sign)
+        self._launch(tails.pool, shape.fibres * count, a.strengths, a.bright, of[0], a.scale, sources, weights,
+                     together, shape.nfibre, weights.shape[1], a.large, a.noises, layer.taps, count, shape.nwave,
+                     shape.fibres * count, of[1], wanted)
         self._launch(tails.gather_tails, shape.bundles * prod(grid), a.fine if layer.every == 1 else a.grid,
                      a.strengths, sources, a.heights, rulers, ranges, shape.nfibre, count, groups, layer.nodes, *grid,
                      shape.fibres, layer.reach / layer.every, ny / layer.every, nx / layer.every, int(layer.stamped))
@@ -150,7 +167,8 @@ class PassSteps(Steps):
         a, y = self.arrays, self._smooth()
         self._shine(a.models, a.numbers_of, a.x)
         self._shine(a.expected, None, y)
-        self._lessen(None, a.past_x)
+        if self.passes.tails:
+            self._trust(a.past_bright, a.x)
 
     def _smooth(self) -> DeviceArray:
         """variance.smooth of a spectrum whose pixels were weighed by read noise alone, in vectors of the iteration."""

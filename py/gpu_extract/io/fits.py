@@ -17,6 +17,7 @@ from astropy.utils.exceptions import AstropyWarning
 from gpu_extract.errors import GpuExtractError, InputError, check_flags, file_name
 from gpu_extract.io.cards import MOST_HDUS, Layout, Odd, layout_of
 from gpu_extract.io.checksum import verify
+from gpu_extract.io.headers import number_of
 from gpu_extract.io.source import Source, source_of
 from gpu_extract.io.taken import Taken, can_be_taken, give, take_out, taken_of
 
@@ -204,12 +205,12 @@ def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def image_of(hdu: Any, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray:
-    """The image of an HDU in native byte order, C order, float32 and float64 kept as they are.
+    """The image of an HDU in native byte order, C order, float32 and float64 kept as they are, NaN where it is BLANK.
 
     It is the caller's: the HDU lets go of it (and reads it again where it is asked, unless it was taken), and no copy
     is made.
     """
-    taken = taken_of(hdu)
+    taken, blank = taken_of(hdu), _blank(hdu.header)        # astropy takes cards away when it reads the data
     data = data_of(hdu, path) if taken is None else taken
     if data.dtype.names is not None or data.ndim != ndim or data.size == 0:
         what = "a table" if data.dtype.names is not None else f"of shape {data.shape}"
@@ -219,7 +220,17 @@ def image_of(hdu: Any, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarra
     if not data.dtype.isnative and data.flags.writeable and data.flags.c_contiguous:
         data.byteswap(inplace=True)
         data = data.view(data.dtype.newbyteorder("="))
+    if blank is not None and (undefined := data == blank).any():
+        data = np.where(undefined, np.nan, data)
     return native(data)
+
+
+def _blank(header: fits.Header) -> float | None:
+    """What stands for "no value" among an image's numbers; astropy knows no such number in images of unsigned integers,
+    nor where it is 0 in the file."""
+    if header.get("BITPIX", -32) < 0 or not np.isfinite(blank := number_of(header.get("BLANK"))):
+        return None
+    return number_of(header.get("BSCALE", 1)) * blank + number_of(header.get("BZERO", 0))
 
 
 def native(array: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ EVERY = 2            # pixels from node to node of the grid of a tail's smooth p
 APART = 1.6          # times as many pixels are between two of the bins that are taken for all
 FADE = 0.7           # of the radius: where a tail begins to fade out
 NEAR = 12.0          # pixels from a spot's centre, at least: a tail is its smooth part beyond
+SEEN = 0.01          # of the read noise: smaller changes of a tail need not be right to more than a tenth
 ROUGH = 4            # pixels, and bins, that are taken together where a tenth of a tail does not matter
 Window = tuple[int, int, int, int]
 Place = tuple[tuple[int, int], Array]
@@ -95,6 +96,33 @@ def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, windo
         _on_grid(light, corner, EVERY,
                  lambda grid, at: _add(grid, at, psf, few, strengths, tails, EVERY, stamped=False))
     return Piece(light.astype(np.float32), corner)
+
+
+def large_change(psf: PsfModel, place: Place) -> float:
+    """The square of photons, for a read noise of 1, whose tail is more than SEEN of that beyond some stamp.
+
+    In the normalisation of the stamps, as strengths are; the height is that half a stamp from the centre.
+    """
+    if psf.tail is None:
+        return np.inf
+    edge = float(min(psf.stamp)) // 2
+    (core, power), scales = forms(psf.tail, place), scales_of(psf.tail, place)
+    r2 = (edge * float(scales.min())) ** 2
+    height = float((np.abs(evaluate(psf.tail.amp, *place)).max() * r2 / (core + r2) ** power).max())
+    return (SEEN / height) ** 2 if height > 0 else np.inf
+
+
+def changed_tails(psf: PsfModel, place: Place, change: Array, noise: float, radius: float, piece: Piece) -> Piece:
+    """What a change of strengths adds to a piece's tails: `rough_tails`, and `tails_of` where the change is large.
+
+    noise: read noise, electron; the others: see add_tails
+    """
+    large, far = np.square(change) > large_change(psf, place) * noise**2, math.ceil(radius)
+    (y, x), (rows, columns) = piece.corner, piece.light.shape
+    window = y + far, x + far, rows - 2 * far, columns - 2 * far
+    exact = tails_of(psf, place, np.where(large, change, 0.0), radius, window)
+    rough = rough_tails(psf, place, np.where(large, 0.0, change), radius, piece)
+    return rough if exact is None else Piece(rough.light + exact.light, piece.corner)
 
 
 def rough_tails(psf: PsfModel, place: Place, strengths: Array, radius: float, piece: Piece) -> Piece:

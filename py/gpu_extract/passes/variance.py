@@ -17,6 +17,7 @@ KEEP = 4.0           # sigma of a spot-shaped residual above which smoothing wou
 WIDTHS = 7, 15       # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / width
 FREQUENCIES = 128    # at which what an average follows of the noise is added up
 TURNS = 3
+HALF, WINGS = 0.5, 0.01     # of a spot's light on good pixels: from which on x is known by itself; K x / K 1 is known
 REACH = 3            # bins on each side of it that are kept as well
 SAMPLE = 1 << 18     # pixels that the read noise is looked for in
 ENOUGH = 50          # dark pixels of an amplifier that tell its read noise
@@ -38,6 +39,11 @@ class ReadNoise:
     values: np.ndarray
     split: tuple[int, int]
     source: str
+
+    @property
+    def median(self) -> float:
+        """Of all pixels, or of the amplifiers."""
+        return float(np.median(self.values))
 
     def squared(self, corner: tuple[int, int], shape: tuple[int, int]) -> Array:
         """Of the pixels from `corner` on, those off the CCD too, as those of its edge."""
@@ -196,6 +202,19 @@ def left_by(bands: Array, seen: np.ndarray, width: int) -> Array:
     share = power / np.where(whole > 0, whole, 1.0) * turn[:width // 2 + 1].sum(axis=0) / width
     mean: Array = (power * np.square(1.0 - share)).mean(axis=1, keepdims=True)
     return np.divide(mean, row[:, :1], out=np.ones_like(mean), where=mean > 0)
+
+
+def trusted(normal: Normal, x: Array, share: Array) -> Array:
+    """A spectrum x (nfibre, nwave) that may shine on pixels where the spots themselves do not: as their tails do.
+
+    Beside masks and at the edge of the CCD good pixels see some bins by their wings alone. The x of such a bin is known
+    to some thousand photons, with that of its neighbours against it: only their sum under the spots is known. There
+    K x / K 1 takes its place, or nothing where there are not even wings.
+
+    share: (nfibre, nwave) of a spot's light on good pixels: x stays from HALF on, and counts as 0 below WINGS
+    """
+    near = _average(_bands(normal, x.shape[1]), x, (normal.weight > 0) & (share >= WINGS), 1)
+    return np.where(share >= HALF, x, near)
 
 
 def _bands(normal: Normal, nwave: int) -> Array:

@@ -15,9 +15,9 @@ from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut
 from gpu_extract.passes import ROUNDS, Past, Seen, Sight
 from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
-from gpu_extract.passes.crosstalk import Piece, add_pieces, cut_piece, rough_tails, tails_of
+from gpu_extract.passes.crosstalk import Piece, add_pieces, changed_tails, cut_piece, rough_tails, tails_of
 from gpu_extract.passes.outliers import known_rows
-from gpu_extract.passes.variance import smooth
+from gpu_extract.passes.variance import smooth, trusted
 from gpu_extract.quality import light_of
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.seams import Comm, Recorder
@@ -53,6 +53,11 @@ class _Pass(NamedTuple):
         """(nfibre, nwave) what makes the sum of each stamp 1, its tail included."""
         nfibre, nwave = self.solution.x.shape
         return self.blocks.scale.reshape(nfibre, -1)[:, :nwave]
+
+    def bright(self, x: Array) -> Array:
+        """(nfibre, nwave) what tails are made of: of a spectrum as much as good pixels tell of it."""
+        good = (self.place.cut.root > 0).astype(np.float64)
+        return trusted(self.normal, x, sum_under(self.blocks, good, x.shape[1]))
 
 
 def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: tuple[Arena, Arena],
@@ -111,13 +116,14 @@ def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> t
         done = _tails_of_now(done, job, fibres, past)
     x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
     window = cut.y0, cut.x0, cut.root.shape[0], cut.root.shape[1]
-    tails = tails_of(job.psf, place, x * done.scale, job.config.tail_radius, window)
+    strengths = x if job.psf.tail is None else done.bright(x) * done.scale
+    tails = tails_of(job.psf, place, strengths, job.config.tail_radius, window)
     if tails is None:
         return done, Piece(np.zeros((0, 0), np.float32), window[:2])
     if past.before is not None:
         return done, tails
     less = _without(done, tails)
-    change = rough_tails(job.psf, place, (less.solution.x - x) * done.scale, job.config.tail_radius, tails)
+    change = rough_tails(job.psf, place, done.bright(less.solution.x - x) * done.scale, job.config.tail_radius, tails)
     return less, Piece(tails.light + change.light, tails.corner)
 
 
@@ -130,7 +136,8 @@ def _tails_of_now(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) ->
         return done
     x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
     before = Piece(past.before.tails, past.before.tail_corner)
-    more = rough_tails(job.psf, place, (x - past.before.x) * done.scale, job.config.tail_radius, before)
+    change = (done.bright(x) - past.before.bright) * done.scale
+    more = changed_tails(job.psf, place, change, past.noise.median, job.config.tail_radius, before)
     less = _without(done, more)
     cut.light[:] -= cut.root * _on(cut, more)
     return less
@@ -167,13 +174,14 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
                                  smooth=np.zeros_like(done.smooth))
         with recorder.span("smooth"):
             done, tails = _with_tails(done, job, fibres, past)
-            noise = float(np.median(past.noise.values)) ** 2 if past.before is None else None       # weighs alone
+            noise = past.noise.median ** 2 if past.before is None else None       # weighs alone
             spectrum = smooth(done.normal, done.solution.x, noise)
+            bright = done.bright(done.solution.x) if tails.light.size else np.zeros((0, 0))
         with recorder.span("project"):
             model, expected = done.light(done.solution.x, passing), done.light(spectrum, passing)
         if len(done.smooth):
             expected = (expected + background(done.smooth, model.shape)).astype(np.float32)   # type: ignore[arg-type]
-        return Light(done.solution.x, model, expected, (done.place.cut.y0, done.place.cut.x0), tails.light,
+        return Light(bright, model, expected, (done.place.cut.y0, done.place.cut.x0), tails.light,
                      tails.corner, done.sight.rejected, int(not fine), done.smooth)
 
 

@@ -1,6 +1,6 @@
 """shift_psf: the traces of one exposure, from those of another."""
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -13,7 +13,7 @@ from gpu_psf.prepare import read_variance
 from gpu_psf.shift.across import across, half_window
 from gpu_psf.shift.along import Marks, along, brightest, choose_all, sky_lines
 from gpu_psf.shift.scan import across_scores, along_scores, peak
-from gpu_psf.shift.surface import Surface, fit_surface, level, moved_by, raised
+from gpu_psf.shift.surface import Moments, Surface, fit_surface, level, moved_by, raised
 
 REACH = 2, 5            # pixels (x, y) that the traces may be off
 BEYOND = 4              # pixels farther that are looked at, so that what is too far is seen
@@ -24,6 +24,7 @@ MOST_STEPS = 5
 LEAST_LIGHT = 30.0      # standard deviations of all light on the traces together
 SEEN = 5.0              # standard deviations of a line in a fibre
 LEAST_LINES = 20        # so many are needed in all fibres together
+FIRST = 2.0, False      # of the first looks: see across.across
 UNSURE = 0.1            # pixels: shifts across that are less certain are none
 
 
@@ -80,7 +81,7 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
               for trace, by in zip((psf.x, psf.y), _whole_pixels(image, noise, psf, few), strict=True))
     for _ in range(MOST_STEPS):
         before = moved_by(psf, dx, dy)
-        x, y, _ = _step(image, noise, before, (dx, dy), few, COARSE, (2.0, False))
+        x, y, _ = _step(image, noise, before, (dx, dy), few, COARSE, FIRST)
         step = max(np.abs(now.grid() @ (now.coeff - old.coeff)).max() for now, old in ((x, dx), (y, dy)))
         dx, dy = x, y
         if step < NEAR:
@@ -116,13 +117,16 @@ def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Mar
         raise InputError(f"there is no more light on the traces of {psf.name} than beside them: the image has none, or "
                          "lies elsewhere")
     _near(by_x, REACH[0], "x", psf)
-    by_y = None
+    by_y = 0
     if any(len(mine.chosen) for mine in marks):
         moved = moved_by(psf, raised(level(psf.nfibre, (psf.x.wmin, psf.x.wmax), 0), by_x),
                          level(psf.nfibre, (psf.y.wmin, psf.y.wmax), 0))
-        by_y = peak(along_scores(image, noise, moved, marks, REACH[1] + BEYOND))
-        _near(by_y or 0, REACH[1], "y", psf)
-    return by_x, by_y or 0
+        by_y = peak(along_scores(image, noise, moved, marks, REACH[1] + BEYOND)) or 0
+        there = replace(moved, y=moved.y.plus(float(by_y)))
+        if _seen_lines(image, noise, there, marks, FIRST) is None:      # it was the best of what noise offers
+            by_y = 0
+        _near(by_y, REACH[1], "y", psf)
+    return by_x, by_y
 
 
 def _near(by: int, most: int, axis: str, psf: PsfModel) -> None:
@@ -141,12 +145,18 @@ def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surf
     if not total > LEAST_LIGHT:
         raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, needed is "
                          f"{LEAST_LIGHT:.0f}: the image has no light, or lies elsewhere")
-    dx = fit_surface(dx, seen)
-    reference = Reference.NONE
-    if any(len(mine.chosen) for mine in marks):
-        lines = along(image, noise, psf, marks, how)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            bright = lines.light > SEEN * np.sqrt(lines.variance)
-        if bright.sum() >= LEAST_LINES:
-            dy, reference = fit_surface(dy, lines), Reference.LINES
-    return dx, dy, reference
+    dx, lines = fit_surface(dx, seen), _seen_lines(image, noise, psf, marks, how)
+    if lines is None:
+        return dx, replace(dy, coeff=np.zeros_like(dy.coeff)), Reference.NONE
+    return dx, fit_surface(dy, lines), Reference.LINES
+
+
+def _seen_lines(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],
+                how: tuple[float, bool]) -> Moments | None:
+    """What the lines say; None where too few of them are seen."""
+    if not any(len(mine.chosen) for mine in marks):
+        return None
+    lines = along(image, noise, psf, marks, how)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        bright = lines.light > SEEN * np.sqrt(lines.variance)
+    return lines if bright.sum() >= LEAST_LINES else None

@@ -91,7 +91,7 @@ def along(image: Image, traces: Traces, sigmas: float = 2.0) -> tuple[Array, Arr
         pix, ivar = (array[np.arange(ny)[:, None], clipped].astype(float) for array in (image.pix, image.ivar))
         touched = part > 0
         whole = (~touched | (on_ccd & (ivar > 0))).all(axis=1)
-        light[i] = np.where(touched, pix * part, 0.0).sum(axis=1)
+        light[i] = (np.where(ivar > 0, pix, 0.0) * part).sum(axis=1)
         variance = np.divide(part**2, ivar, out=np.zeros_like(part), where=ivar > 0).sum(axis=1)
         error[i] = np.where(whole, np.sqrt(np.maximum(variance, 1e-30)), np.inf)
     return light, error

@@ -103,7 +103,7 @@ def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | No
     if known.psf.tabulated:
         raise InputError(f"{known.psf.name}: its spots are tables, which do not say how wide they are: give --flat, "
                          "too")
-    shift = identify.shift_across(np.asarray(arc.pix, dtype=np.float64), known.psf)
+    shift = identify.shift_across(np.where(arc.ivar > 0, arc.pix, 0.0).astype(np.float64), known.psf)
     tell(f"the arc's light lies {shift:+.2f} pixels in x from the traces of {known.psf.name}")
     return identify.traces_of(replace(known.psf, x=known.psf.x.plus(shift)), arc.shape[0]), shift
 

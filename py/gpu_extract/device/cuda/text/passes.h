@@ -302,13 +302,10 @@ BLOCK(64) void pack(index n, unsigned *packed, const signed char *rejected, inde
     packed[n] = bits;
 }
 
-// x less a change of it (or null), kept for the next pass (or not: null), and which bins are beyond what a model can be
-// made of.
-BLOCK(128) void lessen_x(index n, double *x, double *kept, signed char *beyond, const double *change, double most)
+// x less a change of it (or null), and which bins are beyond what a model can be made of.
+BLOCK(128) void lessen_x(index n, double *x, signed char *beyond, const double *change, double most)
 {
     double value = x[n] - (change ? change[n] : 0.0);
     x[n] = value;
-    if (kept)
-        kept[n] = value;
     beyond[n] = !(value < most && value > -most);
 }

@@ -4,7 +4,7 @@
 // of its height against r2 for every STRETCH sources of a fibre, first beyond the stamp, then on it. Pixels, or nodes of a
 // grid of every so many-th pixel, are (bundles, columns, rows) of windows that reach beyond the cut-outs.
 #pragma once
-#include "passes.h"
+#include "smooth.h"
 
 // Of a bundle: what the tables need: distance of two nodes, r2 below which a tail's smooth part is its Taylor polynomial,
 // r2 at which it has faded out.
@@ -39,21 +39,70 @@ BLOCK(64) void tabulate(index n, double *tables, const double *shapes, const dou
     tables[(group * 2 + 1) * nodes + node] = held * inner * fading;
 }
 
+// The sum over a spot's pixels, those on its bundle's cut-out, of its light times what `value` says of a pixel: its place
+// in arrays, row, column.
+template <typename Value>
+LANE double sum_of_spot(const float *single, index spot, int y0, int x0, const Cut &cut, index nx, index ny, index rows,
+                        index columns, index b, Value value)
+{
+    int top = y0 - cut.top, left = x0 - cut.left, high = (int)ny;
+    double total = 0.0;
+    LOOP(int, x, larger(-left, 0), smaller(cut.columns - left, (int)nx)) {
+        LOOP(int, y, larger(-top, 0), smaller(cut.rows - top, high)) {
+            int row = top + y, column = left + x;
+            total += value((b * columns + column) * rows + row, row, column) * single[spot + (x * high + y) * SECTION];
+        }
+    }
+    return total;
+}
+
+// share = of each spot's light that falls on good pixels.
+BLOCK(64) void share_good(index n, double *share, const double *root, const float *single, const double *scale,
+                          const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
+                          index rows, index columns)
+{
+    index f = n / nwave, b = f / nfibre;
+    Cut cut(cuts, b);
+    share[n] = scale[n] * sum_of_spot(single, spot_at(f, (int)(n % nwave), nx * ny, nwave), y0[n], x0[n], cut, nx, ny,
+        rows, columns, b, [=](index at, int, int) { return root[at] > 0.0 ? 1.0 : 0.0; });
+}
+
+// y = what tails are made of, of spectra x, as variance.trusted; known: of which the first (fibres, nwave) are weights.
+BLOCK(64) void trust(index n, double *y, const double *x, const double *share, const double *known, const double *icov,
+                     index nd, index hw, index nwave, double half, double wings)
+{
+    index f = n / nwave, first = f * nwave;
+    int j = (int)(n - first), end = (int)nwave;
+    auto lit = [=](int i) { return known[first + i] > 0.0 && share[first + i] >= wings; };
+    double light = 0.0, all = 0.0;
+    if (share[n] < half && lit(j)) {
+        light = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? x[first + i] : 0.0; });
+        all = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? 1.0 : 0.0; });
+    }
+    y[n] = share[n] >= half ? x[n] : all > 0.0 ? light / all : 0.0;
+}
+
 // strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
 // stamps' normalisation, times its amplitude. weights (bundles, most, taps): what bin first + every (s - tap) adds to source
-// s; together: `every` of each bundle.
+// s; together: `every` of each bundle. wanted: of which bins: those whose square is above large (bundles) times the last of
+// noises, or the others.
+enum Wanted { EVERY, LARGE, SMALL };
 BLOCK(64) void pool(index n, double *strengths, const double *x, const double *before, const double *scale,
                     const double *sources, const double *weights, const index *together, index nfibre, index most,
-                    index taps, index count, index nwave, index all, double sign)
+                    const double *large, const double *noises, index taps, index count, index nwave, index all,
+                    double sign, index wanted)
 {
     index f = n / count, s = n % count, b = f / nfibre, every = together[b];
     const double *mine = weights + b * most * taps;
-    double total = 0.0;
+    double total = 0.0, least = large[b] * noises[AMPLIFIERS];
     LOOP(index, tap, 0, taps) {
         LOOP(index, first, 0, every) {
             index node = s - tap, j = node * every + first, at = f * nwave + j;
-            if (node >= 0 && j < nwave)
-                total += (before ? x[at] - before[at] : x[at]) * scale[at] * mine[first * taps + tap];
+            if (node < 0 || j >= nwave)
+                continue;
+            double photons = (before ? x[at] - before[at] : x[at]) * scale[at];
+            if (wanted == EVERY || (photons * photons > least) == (wanted == LARGE))
+                total += photons * mine[first * taps + tap];
         }
     }
     strengths[n] = sign * total * sources[AMPLITUDE * all + n];
@@ -122,16 +171,11 @@ BLOCK(64) void sum_under(index n, double *sums, const float *tails, const index 
 {
     index f = n / nwave, b = f / nfibre;
     Cut cut(cuts, b);
-    int top = y0[n] - cut.top, left = x0[n] - cut.left, high = (int)ny;
-    const float *spot = single + spot_at(f, (int)(n % nwave), nx * ny, nwave);
-    double total = 0.0;
-    LOOP(int, x, larger(-left, 0), smaller(cut.columns - left, (int)nx)) {
-        LOOP(int, y, larger(-top, 0), smaller(cut.rows - top, high)) {
-            double weight = root[(b * columns + left + x) * rows + top + y];
-            double light = tails_on(tails, numbers, corners, cut, b, top + y, left + x, tail_rows, tail_columns);
-            total += weight * weight * light * spot[(x * high + y) * SECTION];
-        }
-    }
+    double total = sum_of_spot(single, spot_at(f, (int)(n % nwave), nx * ny, nwave), y0[n], x0[n], cut, nx, ny, rows,
+        columns, b, [=](index at, int row, int column) {
+            double light = tails_on(tails, numbers, corners, cut, b, row, column, tail_rows, tail_columns);
+            return root[at] * root[at] * light;
+        });
     sums[n] = known[n] > 0.0 ? total * scale[n] : 0.0;
 }
 
