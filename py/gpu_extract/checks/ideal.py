@@ -147,7 +147,7 @@ def bins_below(envelope: Array, limit: float, most: int) -> int:
 
 def correlation(sums: Sums, d: int) -> float:
     """Largest canonical correlation of the first fibre and fibre d: the norm of L_0^-1 icov_0d L_d^-T."""
-    if len(sums.icov) <= d:
+    if sums.icov.shape[1] <= d:      # their spots do not overlap
         return 0.0
     between = _band_matrix(sums.icov[0, d])
     factors = [_cholesky(sums.icov[i, 0]) for i in (0, d)]
