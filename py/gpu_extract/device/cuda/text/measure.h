@@ -127,7 +127,7 @@ BLOCK(64) void gauge(index n, double *sums, const double *band, const double *ta
         both += given * sx;
         last = larger(last, beyond);
     }
-    Write{sums + i, SUMS * lanes, lanes}.put({last, ones, cross, both}, c);
+    rows_of(sums, SUMS, i, lanes).put({last, ones, cross, both}, c);
 }
 
 // What GATHERED chunks make of one of their `count` numbers: the largest where it is one of the first `maxima`, else the

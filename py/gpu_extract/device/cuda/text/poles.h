@@ -51,7 +51,7 @@ BLOCK(64) void square(index n, double *squares, const double *sums, const double
         share = larger(share, s != 0.0 ? fabs(ones_left / s) : 0.0);
         moves = larger(moves, s != 0.0 ? fabs(x_left - y / s * ones_left) : 0.0);
     }
-    Write{squares + i, SQUARES * lanes, lanes}.put({worst, share, moves, ones, cross, both}, c);
+    rows_of(squares, SQUARES, i, lanes).put({worst, share, moves, ones, cross, both}, c);
 }
 
 // FAILED where Q disagrees with S (narrow.simd_finish.finish), or more of s than `most` is beyond the band: a tenth of that

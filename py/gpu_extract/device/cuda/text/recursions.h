@@ -11,8 +11,8 @@ constexpr double TINY = 1e-15;      // of a bin's own diagonal: smaller pivots a
 constexpr int SIDES = 2;            // right sides of a pole: ones and x
 
 // Elements of an array that one lane goes through: element a of row j is first[j row + a element].
-struct Read {
-    const double *first;
+template <typename Kind> struct Rows {
+    Kind *first;
     index row, element;
 
     template <int N> LANE void get(double (&values)[N], index j) const
@@ -23,21 +23,28 @@ struct Read {
     }
     LANE double one(index j) const { return first[j * row]; }
     LANE double at(index j, index a) const { return first[j * row + a * element]; }
+    template <int N> LANE void put(const double (&values)[N], index j) const
+    {
+        Kind *here = first + j * row;
+        EACH(a, N)
+            here[a * element] = values[a];
+    }
 };
+using Read = Rows<const double>;
+using Write = Rows<double>;
 
 // Rows of `width` numbers, lanes fastest: those of one lane.
-LANE Read rows_of(const double *array, index width, index lane, index lanes)
+template <typename Kind> LANE Rows<Kind> rows_of(Kind *array, index width, index lane, index lanes)
 {
-    return Read{array + lane, width * lanes, lanes};
+    return {array + lane, width * lanes, lanes};
 }
 
 // The same of fibre or pair i of those that are chosen. What listed pairs have alone lies pair after pair, row after row:
 // lanes side by side do not work on pairs side by side.
-template <typename Rows, typename Kind>
-LANE Rows rows_of(const Chosen &chosen, Kind *array, index width, index i, index nwave)
+template <typename Kind> LANE Rows<Kind> rows_of(const Chosen &chosen, Kind *array, index width, index i, index nwave)
 {
-    return chosen.listed() ? Rows{array + i * nwave * width, width, 1}
-                           : Rows{array + i, width * chosen.lanes, chosen.lanes};
+    return chosen.listed() ? Rows<Kind>{array + i * nwave * width, width, 1}
+                           : rows_of(array, width, i, chosen.lanes);
 }
 
 // Numbers that row j of a symmetric matrix meets at distances first, first + 1, ... from its diagonal, after and before
@@ -69,18 +76,6 @@ struct Around {
             total += after[b] * x.after[b];
             total += before[b] * x.before[b];
         }
-    }
-};
-
-struct Write {
-    double *first;
-    index row, element;
-
-    template <int N> LANE void put(const double (&values)[N], index j) const
-    {
-        double *here = first + j * row;
-        EACH(a, N)
-            here[a * element] = values[a];
     }
 };
 
