@@ -75,7 +75,7 @@ PATHS: dict[str, Path] = {
     "sweeps.settle": one_turn(settling),
     "sweeps.settle_pole": settling,
     "sweeps.factor": one_turn(sweep("0", 1)),
-    "sweeps.invert": one_turn(sweep("1", 1)),
+    "sweeps.invert": one_turn(lambda s, a: {"0": tiles_of(s.nwave), "1": HALO, "2": tile_of(s.nwave)}),
     "remainder.substitute": sweep("1", 1, 2, SHORT),
     "remainder.pole_again": poles_again,
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},

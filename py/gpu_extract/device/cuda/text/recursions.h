@@ -262,22 +262,6 @@ template <int H, int WIDE> struct Inverse {
     }
 };
 
-// Elements 0 .. H of the rows keep .. known - 1 of the inverse from the factor, beginning at row stop - 1.
-template <int H> LANE void invert_rows(Write inverse, Read low, index keep, index known, index stop)
-{
-    Inverse<H, H> carried;
-    double factor[H + 1], next[H + 1], z[H + 1];
-    low.get(factor, stop - 1);
-    ONE_BY_ONE
-    for (index j = stop - 1; j >= keep; j--) {
-        low.get(next, j > keep ? j - 1 : j);
-        carried.row(z, factor);
-        if (j < known)
-            inverse.put(z, j);
-        copy(factor, next);
-    }
-}
-
 // One pole down: rows of y_1, y_x (forward substitutions) and the factor of S + shift.
 template <int H>
 LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
@@ -310,24 +294,25 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
     }
 }
 
-// The same pole up: rows of the solutions for 1 and x and of z_0 .. z_ND of Z = (S + shift)^-1.
-template <int H, int ND> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
+// The same pole up, or, where N is 0, a factor alone, from row stop - 1 on: rows keep .. known - 1 of the N solutions, for 1
+// and x, and of z_0 .. z_ND of the inverse.
+template <int H, int ND, int N> LANE void invert_rows(Write found, Read work, index keep, index known, index stop)
 {
     constexpr int WIDE = H > ND ? H : ND;
     Inverse<H, WIDE> carried;
-    double later[SIDES][H] = {}, in[SIDES + H + 1], next[SIDES + H + 1], low[H + 1], z[WIDE + 1], out[SIDES + ND + 1];
+    double later[N > 0 ? N : 1][H] = {}, in[N + H + 1], next[N + H + 1], low[H + 1], z[WIDE + 1], out[N + ND + 1];
     work.get(in, stop - 1);
     EACH(kept, 2) {
         ONE_BY_ONE
         for (index j = (kept ? known : stop) - 1; j >= (kept ? keep : known); j--) {
             work.get(next, j > keep ? j - 1 : j);
             EACH(a, H + 1)
-                low[a] = in[SIDES + a];
-            EACH(r, SIDES)
+                low[a] = in[N + a];
+            EACH(r, N)
                 out[r] = behind<H>(in[r] * low[0], low, later[r]);
             carried.row(z, low);
             EACH(a, ND + 1)
-                out[SIDES + a] = z[a];
+                out[N + a] = z[a];
             if (kept)
                 found.put(out, j);
             copy(in, next);

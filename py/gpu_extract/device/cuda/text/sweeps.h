@@ -69,7 +69,7 @@ TEAMS(10, 92) void invert(index n, double *inverse, const double *low, const int
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
     EACH_CHOSEN(i, chosen, n % chosen.beside())
-        invert_rows<H, T>(rows_of(chosen, inverse, width, i, nwave), rows_of(chosen, low, H + 1, i, nwave),
+        invert_rows<H, H, 0, T>(rows_of(chosen, inverse, width, i, nwave), rows_of(chosen, low, H + 1, i, nwave),
                           mine.first, mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
 }
 
@@ -200,7 +200,7 @@ TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const in
     if (!pole.wanted)
         return;
     Tile mine(n / pole.many, tile, nwave);
-    pole_up<H, ND, T>(rows_of(found, SIDES + ND + 1, n % pole.many, pole.many),
+    invert_rows<H, ND, SIDES, T>(rows_of(found, SIDES + ND + 1, n % pole.many, pole.many),
                       rows_of(work, columns, n % pole.many, pole.many), mine.first, mine.last,
                       mine.below(halo, pole.fibre, lanes));
 }
