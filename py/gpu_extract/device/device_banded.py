@@ -328,9 +328,10 @@ class _Run:
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         cut, tiles = (s.nwave, tile_of(s.nwave, LONG)), tiles_of(s.nwave, LONG)
         lanes, again = tiles * sweeps.GROUP * fibres, tiles_of(s.nwave, TILE) * sweeps.GROUP * fibres
+        matrix = 0, 1, (sizes.half + 1) * fibres, fibres
         for width, half in enumerate(sizes.halves):
-            self.launch(sweeps.settle_pole.sized(half), tiles * fibres, "pole_halo", "flags", "band", width, *cut,
-                        sizes.half, fibres)
+            self.launch(sweeps.settle.sized(half), tiles * fibres, "pole_halo", self.flag("WIDTH"), "band", width,
+                        *matrix, *cut, fibres)
         most = max(count for count, _ in LADDER)
         for group in range(-(-most // sweeps.GROUP)):
             for width, half in enumerate(sizes.halves):

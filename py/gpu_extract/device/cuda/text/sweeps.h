@@ -164,17 +164,6 @@ struct Pole {
     }
 };
 
-// halo of S of the fibres whose band has number `width`.
-template <int H, int T>
-TEAMS(10) void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
-                           index reach, index lanes)
-{
-    index i = n % lanes;
-    Tile mine(n / lanes, tile, nwave);
-    if (holds(flags, i, lanes) && flags[WIDTH * lanes + i] == width)
-        halo[n] = (int)halo_before<H, T>(rows_of(band, reach + 1, i, lanes), mine.first, nwave);
-}
-
 // work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
 template <int H, int T>
 TEAMS(10) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
