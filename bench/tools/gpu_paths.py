@@ -103,7 +103,6 @@ PATHS: dict[str, Path] = {
     "measure.conclude": lambda s, a: {"0": s.nwave / CHUNK / 16 / 8},
     "measure.enlist": lambda s, a: {"0": 2 * s.fibres / 4},
     "measure.widen": lambda s, a: {"0": 2 * s.nd - 1},
-    "measure.learn_far": lambda s, a: {"0": s.nd - 2, "1": 8},
     "measure.decide": lambda s, a: {"1": 3, "1.0": 2 * (s.nd - 2)},
     "sweeps.add_up": lambda s, a: {"0": sweeps.GROUP / 4},
     "poles.square": lambda s, a: {"0": CHUNK, "0.0": -(-a[6] // 4)},

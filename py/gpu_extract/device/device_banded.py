@@ -228,10 +228,11 @@ class _Run:
                     len(sizes.halves) - 1, sizes.deepest, fibres)
         reach, half = sizes.half, sizes.halves[width]
         for between in 0, 1, -device_tables.COUPLED:
-            sets = 1 if between else 3 if width == 0 and s.nd > 2 else 2
+            beyond = device_tables.FAR if between == width == 0 and s.nd > 2 else -1
+            sets = 1 if between else 3 if beyond > 0 else 2
             self.ask(half, sets * measure.QUESTIONS, "band", "taken", between, reach)
             self.launch(measure.learn, fibres, "facts", "flags", "yes", "questions", "ratios", len(LADDER), between,
-                        width, fibres)
+                        beyond, width, fibres)
         self.launch(measure.gauge, sizes.chunks * fibres, "chunks", "band", "taken", "sides", "roots", "flags",
                     half, s.nwave, reach, fibres)
         self.gather("ACTIVE", 1, measure.SUMS, 1)
@@ -304,11 +305,8 @@ class _Run:
                     s.nfibre)
 
     def look_beyond(self) -> None:
-        """How strongly fibres farther than the next are coupled, and which fibres they reach through each other."""
+        """Which fibres are reached through each other."""
         s, fibres = self.sizes.shape, self.fibres
-        if s.nd > 2:
-            self.launch(measure.learn_far, fibres, "facts", "flags", "yes", "sizes", "questions", self.limits.distant,
-                        device_tables.FAR, s.nd, fibres, s.nfibre)
         self.launch(measure.chain, 2 * fibres, "depth", "facts", self.limits.coupling, fibres, s.nfibre)
         self.launch(measure.enlist, self.sizes.deepest * 2 * fibres, "listed", "depth", fibres)
 

@@ -30,7 +30,7 @@ BLOCK(32) void bound(index i, double *facts, int *flags, const double *tops, con
         fibre[WIDTH] = fibre[TOO_DEEP] = 0;
         fibre[CUT_HOLDS] = 0;
         fibre[FIRST_THETA] = 0.0;
-        fibre[FIRST_GAMMA] = fibre[FAR_SHARE] = 1.0;
+        fibre[FIRST_GAMMA] = fibre[FAR_THETA] = fibre[FAR_SHARE] = 1.0;
     }
 }
 
@@ -77,12 +77,13 @@ LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *
     }
 }
 
-// What the answers say: to the first two sets, the second where the first leaves something open; or to those that `between`
-// says, as in `ask`; and which rung that makes it. Who is asked next: with the set of the rung who is above the first one;
-// then, with set -between, those of whom all that is known is that they are coupled more strongly than usual; in the end
-// all that were measured in band number `width` are active.
+// What the answers say: to the first two sets, the second where the first leaves something open, and to set `beyond`, where
+// that was asked with them: the coupling to fibres farther than the next, squared; or to those that `between` says, as in
+// `ask`; and which rung that makes it. Who is asked next: with the set of the rung who is above the first one; then, with set
+// -between, those of whom all that is known is that they are coupled more strongly than usual; in the end all that were
+// measured in band number `width` are active.
 BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *table, const double *ratios,
-                     index rungs, index between, index width, index lanes)
+                     index rungs, index between, index beyond, index width, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ALIVE] == 0 || fibre[WIDTH] != width)
@@ -92,6 +93,11 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
         learn_set(told, yes + i, table, between > 0 ? 1 + fibre[RUNG] : -between, lanes);
     if (between == 0 && !(told[COND] < INFINITY && told[THETA] < 1.0 && told[GAMMA] > 0.0))
         learn_set(told, yes + QUESTIONS * lanes + i, table, 1, lanes);
+    if (beyond > 0) {
+        double far[GAMMA + 1] = {INFINITY, 1.0, 0.0};
+        learn_set(far, yes + 2 * QUESTIONS * lanes + i, table, beyond, lanes);
+        fibre[FAR_THETA] = far[THETA];
+    }
     EACH(fact, GAMMA + 1)
         fibre[(Fact)fact] = told[fact];
     int rung = -1;
@@ -250,22 +256,6 @@ BLOCK(32) void widen(index i, int *wider, const int *depth, double *facts, int *
     while (width < widths - 1 && pow(decay, 0.25 * (halves[width] - halves[0])) < 1.2 * facts[EXCESS * lanes + i])
         width++;
     wider[3 * lanes + i] = halves[width];
-}
-
-// The coupling to fibres farther than the next, squared, from the answers to set `beyond` of the questions: of who has
-// such fibres eliminated.
-BLOCK(32) void learn_far(index i, double *facts, const int *flags, const double *yes, const double *sizes,
-                         const double *table, double distant, index beyond, index nd, index lanes, index size)
-{
-    double theta = 1.0;
-    bool asked = false;
-    LOOP(index, d, 2, nd)
-        asked = asked || counting(i, sizes, distant, d, lanes, size) >= 0 ||
-                counting(lanes + i, sizes, distant, d, lanes, size) >= 0;
-    LOOP(index, q, 0, QUESTIONS)
-        if (asked && flags[ALIVE * lanes + i] > 0 && yes[(2 * QUESTIONS + q) * lanes + i] > 0.0)
-            theta = smaller(theta, table[(beyond * QUESTIONS + q) * ASKED + 4]);
-    facts[FAR_THETA * lanes + i] = theta;
 }
 
 // Who is asked whether a matrix tells their bins apart (decorrelate.weak): those of whom facts do not exclude that a bin is
