@@ -570,10 +570,3 @@ def test_not_finite_is_failed() -> None:
     found = on_device(Bundle(normal, case.x, case.dense))
     assert (found.status[1] == Status.FAILED).all()
     assert np.isfinite(found.flux).all() and np.isfinite(found.resolution).all()
-
-
-def test_a_broad_psf_is_left_to_the_cpu() -> None:
-    case = make_bundle(2, 60, stamp=(18, 11), step=1.0)
-    assert case.normal.halfband > banded.NARROW
-    found = on_device(case)
-    assert (found.status[:, :50] == Status.FAILED).all() and not found.flux.any()

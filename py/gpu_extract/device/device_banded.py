@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
+from gpu_extract.decorrelate.banded import AGREEMENT
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.by_bins import SLOWEST
 from gpu_extract.decorrelate.narrow.schur import DECAY, LEFT, OF_POLES, WORST
@@ -52,8 +52,7 @@ class BandedCore:
         self._device, self._limits = device, limits or Limits()
         self._sizes = sizes = Sizes.of(shape)
         self._arrays = room or Slot(device, [sizes.arrays()]).views(sizes.arrays())
-        if "scratch" in self._arrays:
-            self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
+        self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
         self._arrays |= tables_on(device, {
             "questions": device_tables.questions_table(), "poles": device_tables.poles_table(),
             "ratios": device_tables.RATIOS, "halves": np.array(sizes.halves, dtype=np.int32)})
@@ -91,10 +90,6 @@ class _Run:
     def all(self, normal: PieceNormal, out: PieceOut, recorder: Recorder) -> None:
         """All steps."""
         s = self.sizes.shape
-        if s.hw > NARROW:
-            self.launch(measure.leave, self.fibres, "flags", normal.weight, s.nwave, self.fibres)
-            self.write(out, None, None, None)
-            return
         with recorder.device_span("eliminate"):
             self.prepare(normal)
             self.eliminate()
@@ -118,7 +113,7 @@ class _Run:
             self.poles()
         with recorder.device_span("finish"):
             self.finish()
-            self.write(out, "sums", "left", "reciprocal")
+            self.write(out)
 
     def prepare(self, normal: PieceNormal) -> None:
         """Fibres become the fastest axis; how strongly they are coupled."""
@@ -389,10 +384,10 @@ class _Run:
         self.launch(poles.agree, fibres, "flags", "groups", "facts", "poles", AGREEMENT, self.limits.share,
                     sizes.groups, fibres)
 
-    def write(self, out: PieceOut, sums: str | None, left: str | None, inverse: str | None) -> None:
-        """The bins that are kept, where they go; None where no fibre is GOOD."""
+    def write(self, out: PieceOut) -> None:
+        """The bins that are kept, where they go."""
         s, fibres, kept = self.sizes.shape, self.fibres, self.sizes.kept
-        self.launch(poles.spectra, s.nout * fibres, out.flux, out.ivar, out.status, sums, left, inverse, "flags", kept,
-                    s.first, s.nout, fibres)
-        self.launch(poles.diagonals, prod(out.resolution.shape), out.resolution, sums, inverse, "flags", kept, s.first,
-                    2 * s.ndiag + 1, s.nout, fibres)
+        self.launch(poles.spectra, s.nout * fibres, out.flux, out.ivar, out.status, "sums", "left", "reciprocal",
+                    "flags", kept, s.first, s.nout, fibres)
+        self.launch(poles.diagonals, prod(out.resolution.shape), out.resolution, "sums", "reciprocal", "flags", kept,
+                    s.first, 2 * s.ndiag + 1, s.nout, fibres)

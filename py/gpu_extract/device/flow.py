@@ -20,6 +20,7 @@ from gpu_extract.assemble import rooms
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.data import Image, IntArray, read_only
+from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
@@ -114,9 +115,10 @@ class Flow:
         self._streams = [device.stream() for _ in range(count)]
         self._cores: dict[tuple[int, PieceShape], Core] = {}
         for s, shapes in enumerate(of_slot):
-            needs = {shape: make_core.plan(shape) for shape in shapes}
+            needs = {shape: make_core.plan(shape) for shape in shapes if shape.hw <= NARROW}
             room = Slot(device, list(needs.values()))
-            self._cores |= {(s, shape): make_core(device, shape, room=room.views(needs[shape])) for shape in shapes}
+            self._cores |= {(s, shape): make_core(device, shape, room=room.views(plan))
+                            for shape, plan in needs.items()}
         self._aside = device.stream()
         self._seen: set[tuple[int, Turn]] = set()
         self._graphs: dict[tuple[int, Turn], Any] | None = {}
@@ -258,9 +260,6 @@ class Flow:
     def _stream(self, n: int) -> Any:
         return self._streams[n % len(self._streams)]
 
-    def _core(self, n: int) -> Core:
-        return self._cores[n % len(self._streams), self.pieces[n].shape]
-
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
         job, shape = self.task.job, self.pieces[n].shape
         steps = Steps(self.device, self._stream(n), shape, self.task.sizes, self._views[n], patient=turn.patient)
@@ -276,13 +275,13 @@ class Flow:
         self._conclude(n, steps, recorder, job.psferr)
 
     def _conclude(self, n: int, steps: Steps, recorder: Recorder, psferr: float) -> None:
-        """From x to the rows of the frame."""
-        views = self._views[n]
+        """From x to the rows of the frame; no core knows bands above NARROW, see told.is_cpus."""
+        views, core = self._views[n], self._cores.get((n % len(self._streams), self.pieces[n].shape))
         with recorder.device_span("decorrelate"):
             weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
-            self._core(n).run(PieceNormal(views.icov, weight, views.x),
-                              PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream,
-                              recorder)
+            if core is not None:
+                core.run(PieceNormal(views.icov, weight, views.x),
+                         PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream, recorder)
         with recorder.device_span("judge"):
             steps.quality(psferr)
         with recorder.device_span("assemble"):

@@ -6,6 +6,7 @@ import numpy as np
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import NO_PIXELS, may_be_odd
 from gpu_extract.data import NOT_MEASURED, Array, Image, IntArray
+from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.flow import ONCE, Flow, Turn
 from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN
@@ -67,11 +68,12 @@ def facts_of(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
 
 
 def is_cpus(facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int], warn: Callable[[str], None]) -> bool:
-    """Whether a bundle is the CPU's: its solution has run away, it did not converge, or all its fibres were lost.
+    """Whether a bundle is the CPU's: no core knows its band, its solution has run away or did not converge, or all its
+    fibres were lost.
 
     fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
     """
-    if facts.get("ran_away"):
+    if facts["halfband"] > NARROW or facts.get("ran_away"):
         return True
     if facts["error"] <= gradients.CLOSE * max(TOLERANCE, facts["floor"]):
         return len(lost) == len(fibres)

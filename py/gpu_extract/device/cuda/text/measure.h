@@ -457,13 +457,3 @@ BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, c
         all.all_orders() <= allowed(coupling, most_coupling, fibre[COND]))
         fibre[STATUS] = GOOD;
 }
-
-// FAILED for all fibres that have any weight, the others EMPTY.
-BLOCK(32) void leave(index i, int *flags, const double *weight, index nwave, index lanes)
-{
-    int *status = flags + STATUS * lanes + i;
-    *status = EMPTY;
-    LOOP(index, j, i * nwave, (i + 1) * nwave)
-        if (weight[j] > 0.0)
-            *status = FAILED;
-}
