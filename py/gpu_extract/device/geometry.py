@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import columns
-from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
+from gpu_extract.data import Array, IntArray, Legendre, PsfModel
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import image
 from gpu_extract.normal import cut_window, half_bands
@@ -124,7 +124,7 @@ class PsfTables:
 
 def psf_tables(psf: PsfModel, wave: Array) -> PsfTables:
     """All series of a PSF, and the polynomials at `wave` (Angstrom)."""
-    cores = [_series_of(core) for core in psf.cores] + [[None] * 3] * (2 - len(psf.cores))
+    cores = [[core.sigma_y, core.sigma_x, core.nsig] for core in psf.cores] + [[None] * 3] * (2 - len(psf.cores))
     t = psf.tail
     tail = [None] * 5 if t is None else [t.amp, t.core, t.xscale, t.yscale, t.index]
     listed: list[Legendre | None] = [psf.y, psf.x, *cores[0], *cores[1], *tail]
@@ -151,10 +151,6 @@ def by_domain(domain: IntArray, count: int) -> IntArray:
     """Where the series of each of `count` domains begin, and the end; then the series, domain by domain."""
     order = np.argsort(domain, kind="stable")
     return np.concatenate([np.searchsorted(domain[order], np.arange(count + 1)), order])
-
-
-def _series_of(core: Core) -> list[Legendre | None]:
-    return [core.sigma_y, core.sigma_x, core.nsig]
 
 
 @dataclass(frozen=True)

@@ -25,24 +25,23 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
 
 
 def take_piece(flow: Flow, p: int, image: Image, job: Job, recorder: Recorder, *, rows: dict[str, np.ndarray],
-               graphs: bool, turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
-    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again; the other
-    arguments are those of Flow.again."""
+               graphs: bool, turn: Turn = ONCE,
+               odd: list[IntArray] | None = None) -> tuple[dict[str, np.ndarray], list[IntArray]]:
+    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again, and with
+    more iterations where those that were queued did not do.
+
+    odd: these pixels, None: they are looked for. The other arguments are those of Flow.again.
+    """
     with recorder.span("wait"):
         told = flow.take(p)
-    with recorder.span("odd pixels"):
-        odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
-    if any(map(len, odd)):
-        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
-    return insist(flow, p, odd, rows, recorder, told=told, graphs=graphs, turn=turn), odd
-
-
-def insist(flow: Flow, p: int, odd: list[IntArray], rows: dict[str, np.ndarray], recorder: Recorder, *,
-           told: dict[str, np.ndarray], graphs: bool, turn: Turn) -> dict[str, np.ndarray]:
-    """What is told of piece p, done again with more iterations where those that were queued did not do."""
+    if odd is None:
+        with recorder.span("odd pixels"):
+            odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
+        if any(map(len, odd)):
+            told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
     if is_undone(told):
         told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn._replace(patient=True))
-    return told
+    return told, odd
 
 
 def is_undone(told: Mapping[str, np.ndarray]) -> bool:
