@@ -64,7 +64,7 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
         "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
-        "factor": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((gradients.VECTORS, *bins), double),
+        "low": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((gradients.VECTORS, *bins), double),
         "halo": ((tiles_of(nwave) * f,), np.int32), "gate": ((f,), np.int32),
         "parts": ((f, normal.PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
         "flux": (kept, double), "ivar": (kept, double), "status": (kept, np.int8), "fraction": (kept, double),

@@ -67,10 +67,10 @@ BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, cons
 }
 
 // The answers to set `set` of the questions: each says that a fact is at most, GAMMA at least, some value.
-LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *table, index set, index lanes)
+LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *questions, index set, index lanes)
 {
     EACH(q, QUESTIONS) {
-        const double *asked = table + (set * QUESTIONS + q) * ASKED;
+        const double *asked = questions + (set * QUESTIONS + q) * ASKED;
         EACH(fact, GAMMA + 1)
             if (yes[q * lanes] > 0.0 && asked[3] == fact)
                 told[fact] = fact == GAMMA ? larger(told[fact], asked[4]) : smaller(told[fact], asked[4]);
@@ -82,7 +82,7 @@ LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *
 // `ask`; and which rung that makes it. Who is asked next: with the set of the rung who is above the first one; then, with set
 // -between, those of whom all that is known is that they are coupled more strongly than usual; in the end all that were
 // measured in band number `width` are active.
-BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *table, const double *ratios,
+BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *questions, const double *ratios,
                      index rungs, index between, index beyond, index width, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
@@ -90,12 +90,12 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
         return;
     double told[GAMMA + 1] = {fibre[COND], fibre[THETA], fibre[GAMMA]};
     if (fibre[ACTIVE] > 0)
-        learn_set(told, yes + i, table, between > 0 ? 1 + fibre[RUNG] : -between, lanes);
+        learn_set(told, yes + i, questions, between > 0 ? 1 + fibre[RUNG] : -between, lanes);
     if (between == 0 && !(told[COND] < INFINITY && told[THETA] < 1.0 && told[GAMMA] > 0.0))
-        learn_set(told, yes + QUESTIONS * lanes + i, table, 1, lanes);
+        learn_set(told, yes + QUESTIONS * lanes + i, questions, 1, lanes);
     if (beyond > 0) {
         double far[GAMMA + 1] = {INFINITY, 1.0, 0.0};
-        learn_set(far, yes + 2 * QUESTIONS * lanes + i, table, beyond, lanes);
+        learn_set(far, yes + 2 * QUESTIONS * lanes + i, questions, beyond, lanes);
         fibre[FAR_THETA] = far[THETA];
     }
     EACH(fact, GAMMA + 1)
@@ -109,7 +109,7 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
 }
 
 // The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.
-BLOCK(64) void gauge(index n, double *sums, const double *band, const double *taken, const double *sides,
+BLOCK(64) void gauge(index n, double *chunks, const double *band, const double *taken, const double *sides,
                      const double *roots, const int *flags, index half, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
@@ -133,12 +133,12 @@ BLOCK(64) void gauge(index n, double *sums, const double *band, const double *ta
         both += given * sx;
         last = larger(last, beyond);
     }
-    rows_of(sums, SUMS, i, lanes).put({last, ones, cross, both}, c);
+    rows_of(chunks, SUMS, i, lanes).put({last, ones, cross, both}, c);
 }
 
 // What GATHERED chunks make of one of their `count` numbers: the largest where it is one of the first `maxima`, else the
 // sum; of fibres whose gate is `open`.
-BLOCK(64) void gather(index n, double *sums, const double *chunks, const int *gate, index open, index count, index maxima,
+BLOCK(64) void gather(index n, double *groups, const double *chunks, const int *gate, index open, index count, index maxima,
                       index nchunks, index lanes)
 {
     index i = n % lanes, k = n / lanes % count, group = n / lanes / count;
@@ -150,7 +150,7 @@ BLOCK(64) void gather(index n, double *sums, const double *chunks, const int *ga
         values[c] = group * GATHERED + c < nchunks ? given.at(group * GATHERED + c, k) : 0.0;
     EACH(c, GATHERED)
         total = k < maxima ? larger(total, values[c]) : total + values[c];
-    sums[n] = total;
+    groups[n] = total;
 }
 
 // What all groups make of their numbers, so many asked for at a time.
@@ -181,13 +181,13 @@ LANE double allowed(double limit, double most, double cond)
 
 // By how much a band misses the limit on what it cuts off (decorrelate.limits; a diagonal more is `decay` times less),
 // which band is wanted next, and the squares of S.
-BLOCK(32) void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double decay,
+BLOCK(32) void conclude(index i, double *facts, int *flags, const double *groups, double most_tail, double decay,
                         index width, index ngroups, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
-    auto [last, ones, cross, both] = of_groups<SUMS, 1>(rows_of(sums, SUMS, i, lanes), ngroups).of;
+    auto [last, ones, cross, both] = of_groups<SUMS, 1>(rows_of(groups, SUMS, i, lanes), ngroups).of;
     double excess = fibre[EXCESS] = 4.0 * last / larger(fibre[GAMMA], 1e-300) / most_tail;
     double steps = excess > 1.0 ? larger(1.0, floor(log(excess) / log(decay) + 0.5)) : 0.0;
     fibre[WANTED] = steps > 0.0 ? (int)width + (int)smaller(steps, 9.0) : 0;
@@ -355,13 +355,13 @@ BLOCK(32) void tell(index i, int *flags, const double *yes, index flag, index qu
 
 // The same of the couplings to farther fibres: the least of the shares of S, of which the first is `most`, that they are
 // within.
-BLOCK(32) void learn_share(index i, double *facts, const int *flags, const double *yes, const double *table, double most,
+BLOCK(32) void learn_share(index i, double *facts, const int *flags, const double *yes, const double *questions, double most,
                            index set, index lanes)
 {
     LOOP(index, q, 0, flags[ACTIVE * lanes + i] > 0 ? QUESTIONS : 0)
         if (yes[q * lanes + i] > 0.0) {
             double &share = facts[FAR_SHARE * lanes + i];
-            share = smaller(share, most * table[(set * QUESTIONS + q) * ASKED + 4]);
+            share = smaller(share, most * questions[(set * QUESTIONS + q) * ASKED + 4]);
         }
 }
 

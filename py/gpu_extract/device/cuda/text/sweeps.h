@@ -129,14 +129,14 @@ constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c
 // here: what is asked about is nearly singular on purpose, and forgets nothing.
 template <int H, int T>
 TEAMS(5) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
-                  int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
+                  int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
 {
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
     set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set < 2 ? set : beyond;
-    const double *asked = table + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
+    const double *asked = questions + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
     yes[n] = definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
                                  asked[1] * fibre[BOUND], asked[2], nwave);
 }
