@@ -21,22 +21,12 @@ from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.data import Image, IntArray, read_only
 from gpu_extract.decorrelate.banded import NARROW
+from gpu_extract.device import memory
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
 from gpu_extract.device.landing import landing_of
-from gpu_extract.device.memory import (
-    Arrays,
-    Sizes,
-    Slot,
-    in_one_block,
-    kept_arrays,
-    piece_rows,
-    tables_on,
-    told_arrays,
-    work_arrays,
-)
 from gpu_extract.device.simd_stage import LINE, copy_past
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
@@ -57,7 +47,7 @@ class CoreMaker(Protocol):
     """Makes cores; the class of one."""
 
     @staticmethod
-    def plan(shape: PieceShape) -> Arrays:
+    def plan(shape: PieceShape) -> memory.Arrays:
         """The work memory of a core."""
 
     def __call__(self, device: Device, shape: PieceShape, *, room: dict[str, DeviceArray] | None = None) -> Core:
@@ -75,7 +65,7 @@ class Task:
     job: Job
     geometries: tuple[BundleGeometry, ...]
     tables: PsfTables
-    sizes: Sizes
+    sizes: memory.Sizes
     fibres: tuple[int, int]
     mine: tuple[int, ...] = ()
     passes: Any = None
@@ -111,12 +101,12 @@ class Flow:
         plans = {piece.shape: {name: array for name, array in self._plan(piece.shape).items()
                                if not any(name in arrays for arrays in self._kept)} for piece in pieces}
         of_slot = [{piece.shape: plans[piece.shape] for piece in pieces[s::count]} for s in range(count)]
-        memory = [Slot(device, list(shapes.values())) for shapes in of_slot]
+        places = [memory.Slot(device, list(shapes.values())) for shapes in of_slot]
         self._streams = [device.stream() for _ in range(count)]
         self._cores: dict[tuple[int, PieceShape], Core] = {}
         for s, shapes in enumerate(of_slot):
             needs = {shape: make_core.plan(shape) for shape in shapes if shape.hw <= NARROW}
-            room = Slot(device, list(needs.values()))
+            room = memory.Slot(device, list(needs.values()))
             self._cores |= {(s, shape): make_core(device, shape, room=room.views(plan))
                             for shape, plan in needs.items()}
         self._aside = device.stream()
@@ -133,30 +123,30 @@ class Flow:
             firsts, ends = ends, (ends[0] + piece.shape.fibres, ends[1] + piece.shape.bundles)
             kept = {name: array.part(first, end) for arrays, first, end in zip(self._kept, firsts, ends, strict=True)
                     for name, array in arrays.items()}
-            self._views.append(SimpleNamespace(**memory[n % count].views(plans[piece.shape]), **kept, **shared,
-                                               **tables_on(device, self._fixed(n))))
+            self._views.append(SimpleNamespace(**places[n % count].views(plans[piece.shape]), **kept, **shared,
+                                               **memory.tables_on(device, self._fixed(n))))
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         sizes = self.task.sizes
-        return {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **self._told_of(shape)}
+        return {**memory.work_arrays(shape, sizes), **memory.piece_rows(shape, sizes), **self._told_of(shape)}
 
-    def _told_of(self, shape: PieceShape) -> Arrays:
+    def _told_of(self, shape: PieceShape) -> memory.Arrays:
         """What comes down of a piece beside its rows."""
-        return told_arrays(shape, self.task.sizes)
+        return memory.told_arrays(shape, self.task.sizes)
 
     def _inputs(self) -> tuple[str, ...]:
         """What comes up with every frame."""
         return ("pixels",)
 
-    def _kept_of(self, fibres: int, bundles: int) -> tuple[Arrays, Arrays]:
+    def _kept_of(self, fibres: int, bundles: int) -> tuple[memory.Arrays, memory.Arrays]:
         """What stays on the device until the next frame, by fibre and by bundle."""
-        return kept_arrays(fibres, len(self.task.job.plan.wave)), {}
+        return memory.kept_arrays(fibres, len(self.task.job.plan.wave)), {}
 
     def _shared(self) -> dict[str, Any]:
         """What the steps of all pieces ask for, by name."""
         tables, step = self.task.tables, np.gradient(self.task.job.plan.wave)
-        return dict(tables_on(self.device, {"series": tables.series, "domain": tables.domain, "basis": tables.basis,
-                                            "widths": np.stack([step, step**2])}))
+        return dict(memory.tables_on(self.device, {"series": tables.series, "domain": tables.domain,
+                                                   "basis": tables.basis, "widths": np.stack([step, step**2])}))
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
         """What is the same in every frame of a piece: cut-outs, where they lie in what comes up, each bundle's first
@@ -177,7 +167,7 @@ class Flow:
         alone; a piece's are there when it was taken.
         """
         wanted = self._rows if turn.last else {}
-        places, size = in_one_block(wanted)
+        places, size = memory.in_one_block(wanted)
         block = self.device.pinned((size,), np.uint8)
         rows = {name: np.ndarray(*array, block, places[name]) for name, array in wanted.items()}
         for n in range(len(self.pieces)):
