@@ -71,6 +71,15 @@ def test_names_that_no_header_has(name: str, words: str) -> None:
         getattr(normal, name)
 
 
+def test_arguments_go_by_their_names() -> None:
+    """A launch's own come first, a string stands for what is known by that name; null stays null."""
+    kernel, known = quality.bins_of_row, dict.fromkeys(quality.bins_of_row.arguments, 1) | {"tops": 2, "other": 3}
+    assert kernel.arguments[:2] == ("ranges", "y0") and len(kernel.arguments) == len(kernel.travelling)
+    assert kernel.bound({"ranges": None, "y0": "tops", "rows": 5}, known) == (None, 2, 1, 1, 1, 1, 5, 1)
+    with pytest.raises(TypeError, match=r"quality.bins_of_row takes ranges, y0, .*, was given other"):
+        kernel.bound({"other": 4}, known)
+
+
 @pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, (9, 12)), (7, 4, (9, 4)), (1, 4, (5, 3)), (7, 6, (3, 5))])
 def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Fibres of more than one section, rows up and down; all bins and rows at once, and in parts."""
