@@ -383,9 +383,10 @@ struct Coupled {
         return smaller(value, sqrt(here[FAR_SHARE] * there[FAR_SHARE]));
     }
     // What coupling of fibre `place` to fibres farther than the next, and of those on its one side to those on the other,
-    // leaves in S of the fibre, in its norm, when these are eliminated one by one; theta: of `place`; worst: a spectrum of
-    // the scaled S that is not expected to be worse, for the quickest of the bounds.
-    LANE double orders(index place, double theta) const
+    // leaves in S of the fibre, in its norm, when these are eliminated one by one; outwards: -1 or 1 where `place` is in a
+    // chain, and only fibres below or above it are eliminated before it, else 0; theta: of `place`; worst: a spectrum of the
+    // scaled S that is not expected to be worse, for the quickest of the bounds.
+    LANE double orders(index place, index outwards, double theta) const
     {
         double near_theta = 0.0, longest = 0.0, second = 0.0, all = 0.0;
         LOOP(index, near, place - 1, place + 2) {
@@ -397,9 +398,11 @@ struct Coupled {
                 if (far < 0)
                     continue;
                 double found = sizes[d * own.lanes + smaller(near, far)], value = between(near, far, found);
+                bool from_here = near == place && (far - place) * outwards >= 0;
+                bool across = outwards == 0 && (near < place ? far > place : far < place - 1);
                 longest = larger(longest, found);
-                second += near == place && found <= distant ? value * value : 0.0;
-                all += near == place || (near < place ? far > place : far < place - 1) ? value : 0.0;
+                second += from_here && found <= distant ? value * value : 0.0;
+                all += from_here || across ? value : 0.0;
             }
         }
         theta = sqrt(theta * near_theta);
@@ -410,14 +413,15 @@ struct Coupled {
     // The same, with that of fibres in chains, as far as it comes through those before them.
     LANE double all_orders() const
     {
-        double total = orders(own.i, own[THETA]);
+        double total = orders(own.i, 0, own[THETA]);
         LOOP(index, side, 0, 2) {
             double through = 1.0;
+            index outwards = side > 0 ? 1 : -1;
             LOOP(index, n, 0, depth[side * own.lanes + own.i]) {
-                index j = own.i + (side > 0 ? n + 1 : -n - 1);
+                index j = own.i + outwards * (n + 1);
                 double theta = own.at(j)[FIRST_THETA];
                 through *= theta;
-                total += through * orders(j, theta);
+                total += through * orders(j, outwards, theta);
             }
         }
         return total;
