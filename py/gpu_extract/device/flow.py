@@ -114,7 +114,7 @@ class Flow:
         self._graphs: dict[tuple[int, Turn], Any] | None = {}
         self._staged = [{name: device.pinned(*plans[p.shape][name]) for name in self._inputs()} for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in self._told_of(p.shape).items()} for p in pieces]
-        self._ready = [device.event() for _ in pieces]
+        self._ready: list[Any] = [None for _ in pieces]      # events, from `queue`
         self._landings = [landing_of(task.job.plan, task.fibres[0], [task.geometries[b].fibres for b in p.bundles])
                           for p in pieces]
         self._rows = rooms(task.fibres[1] - task.fibres[0], len(task.job.plan.wave), task.job.ndiag, task.sizes.kept)
@@ -245,7 +245,7 @@ class Flow:
             with device.current(stream), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
                 for source, target in copies:
                     device.download(source, target, stream)
-        device.record(self._ready[n], stream)
+        self._ready[n] = device.record(stream)
 
     def _stream(self, n: int) -> Any:
         return self._streams[n % len(self._streams)]
@@ -290,12 +290,11 @@ class Flow:
 
     def _fetch(self, arrays: Mapping[str, DeviceArray]) -> dict[str, np.ndarray]:
         """Arrays of the device, by name, on the host; waits for them, beside what is queued."""
-        there, found = self.device.event(), {}
+        found = {}
         for name, source in arrays.items():
             found[name] = self.device.pinned(source.shape, source.dtype)
             self.device.download(source, found[name], self._aside)
-        self.device.record(there, self._aside)
-        self.device.finish(there)
+        self.device.finish(self.device.record(self._aside))
         return found
 
 

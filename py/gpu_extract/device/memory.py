@@ -109,14 +109,13 @@ def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
 
 def tables_on(device: Device, tables: Mapping[str, np.ndarray]) -> dict[str, DeviceArray]:
     """Tables that come up once; they are there."""
-    stream, there, found = device.stream(), device.event(), {}
+    stream, found = device.stream(), {}
     staged = {name: device.pinned(table.shape, table.dtype) for name, table in tables.items()}
     for name, table in tables.items():
         staged[name][...] = table
         found[name] = device.empty(table.shape, table.dtype)
         device.upload(staged[name], found[name], stream)
-    device.record(there, stream)
-    device.finish(there)
+    device.finish(device.record(stream))
     return found
 
 

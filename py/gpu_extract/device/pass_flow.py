@@ -100,11 +100,10 @@ class PassFlow(Flow):
 
     def spread(self) -> None:
         """The light of all bundles that are known onto the pixels of this rank's; all drafts must have been taken."""
-        done = self.device.event()
         with self.device.current(self._aside):
             for n in range(len(self.pieces)):
                 self._steps(n, self._aside).add_others()
-        self.device.record(done, self._aside)
+        done = self.device.record(self._aside)
         for stream in self._streams:
             self.device.wait(stream, done)
 
@@ -120,10 +119,8 @@ class PassFlow(Flow):
             staged[...] = 0
             for piece in pieces:
                 _paste(staged[0], pass_plan.window_of(geometry, far), piece)
-            there = self.device.event()
             self.device.upload(staged, target, self._aside)
-            self.device.record(there, self._aside)
-            self.device.finish(there)
+            self.device.finish(self.device.record(self._aside))
 
     def light(self, n: int, b: int) -> Light:
         """What the first pass has left of bundle b of piece n."""
