@@ -3,7 +3,7 @@
 They are the CPU's own, to the last bit: at which pixel a spot begins must not depend on the device.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -175,9 +175,10 @@ def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
     pieces = []
     for shape, numbers in sorted(alike.items(), key=lambda item: -len(item[1])):
         while lacking and len(numbers) > most:
-            pieces.append(Piece(shape.of(end), tuple(numbers[:end])))
+            pieces.append(Piece(replace(shape, bundles=end), tuple(numbers[:end])))
             numbers, lacking = numbers[end:], lacking - 1
-        pieces += [Piece(shape.of(len(group)), tuple(numbers[n] for n in group)) for group in even(len(numbers), most)]
+        pieces += [Piece(replace(shape, bundles=len(group)), tuple(numbers[n] for n in group))
+                   for group in even(len(numbers), most)]
     pieces.sort(key=lambda piece: (len(piece.bundles), piece.bundles))
     return [*pieces[:1], *pieces[2:], *pieces[1:2]]
 
