@@ -24,21 +24,20 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
             for place, values in zip(columns, seen.tolist(), strict=True)]
 
 
-def take_piece(flow: Flow, p: int, image: Image, job: Job, recorder: Recorder, *, rows: dict[str, np.ndarray],
-               graphs: bool, turn: Turn = ONCE,
-               odd: list[IntArray] | None = None) -> tuple[dict[str, np.ndarray], list[IntArray]]:
+def take_piece(flow: Flow, p: int, find: Callable[[Array], list[IntArray]], recorder: Recorder, *,
+               rows: dict[str, np.ndarray], graphs: bool,
+               turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
     """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again, and with
     more iterations where those that were queued did not do.
 
-    odd: these pixels, None: they are looked for. The other arguments are those of Flow.again.
+    find: these pixels, from what is seen of all; a later pass knows them. The other arguments are those of Flow.again.
     """
     with recorder.span("wait"):
         told = flow.take(p)
-    if odd is None:
-        with recorder.span("odd pixels"):
-            odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
-        if any(map(len, odd)):
-            told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
+    with recorder.span("odd pixels"):
+        odd = find(told["seen"])
+    if turn.first and any(map(len, odd)):
+        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
     if is_undone(told):
         told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn._replace(patient=True))
     return told, odd
