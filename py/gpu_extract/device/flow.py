@@ -166,7 +166,10 @@ class Flow:
         Returns the frame's rows where it is the last pass, by the names of data.Rows, in pinned memory that is theirs
         alone; a piece's are there when it was taken.
         """
-        rows = {name: self.device.pinned(*array) for name, array in self._rows.items()} if turn.last else {}
+        wanted = self._rows if turn.last else {}
+        places, size = memory.in_one_block(wanted)
+        block = self.device.pinned((size,), np.uint8)
+        rows = {name: np.ndarray(*array, block, places[name]) for name, array in wanted.items()}
         for n in range(len(self.pieces)):
             if turn.first:
                 with recorder.span("stage"):

@@ -13,6 +13,7 @@ from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import gradients, image, normal, quality
 from gpu_extract.device.geometry import LINE, BundleGeometry, PsfTables
 
+ALIGN = 64
 UNSEEN, GIVEN_UP, BEYOND = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, that the core gave up, and, of
                                         # several passes, whose x is none that a model can be made of
 Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
@@ -90,6 +91,15 @@ def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
 def piece_rows(shape: PieceShape, sizes: Sizes) -> Arrays:
     """The rows of the frame that a piece can make, on the device."""
     return {f"to_{name}": array for name, array in rooms(shape.fibres, shape.nout, shape.ndiag, sizes.kept).items()}
+
+
+def in_one_block(arrays: Arrays) -> tuple[dict[str, int], int]:
+    """Where each array begins in one block of bytes, and the bytes of the block."""
+    places, size = {}, 0
+    for name, array in arrays.items():
+        places[name] = size
+        size += -(-bytes_of(*array) // ALIGN) * ALIGN
+    return places, size
 
 
 def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
