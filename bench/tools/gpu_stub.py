@@ -93,13 +93,10 @@ class StubDevice:
         self._streams += 1
         return self._streams
 
-    def event(self) -> Any:
-        """See seam.Device."""
-        return object()
-
-    def record(self, event: Any, stream: Any) -> None:
+    def record(self, stream: Any) -> Any:
         """See seam.Device."""
         self.calls["record"] += 1
+        return object()
 
     def wait(self, stream: Any, event: Any) -> None:
         """See seam.Device."""

@@ -99,26 +99,23 @@ class SimulatedDevice(Device):
         self._streams.append(_Stream())
         return self._streams[-1]
 
-    def event(self) -> _Event:
-        return _Event()
-
-    def record(self, event: _Event, stream: Any) -> None:
+    def record(self, stream: Any) -> _Event:
         _must_not_be_captured(stream)
-        event.stream, event.place = stream, stream.done + len(stream.queue)
+        return _Event(stream, stream.done + len(stream.queue))
 
     def wait(self, stream: _Stream, event: _Event) -> None:
         _must_not_be_captured(stream)
-        stream.queue.append(_Event(event.stream, event.place))
+        stream.queue.append(event)
 
     def finish(self, event: _Event) -> None:
-        wanted, eager = _Event(event.stream, event.place), list(self._streams)
+        eager = list(self._streams)
         if self._dice is not None:
             self._dice.shuffle(eager)
-        while not wanted.reached():
+        while not event.reached():
             if self._dice is not None:
                 next(stream for stream in eager if stream.is_free()).advance()
             else:
-                self._late(wanted)
+                self._late(event)
 
     def _late(self, event: _Event) -> None:
         """Do one thing on the way to an event: on the stream that everything waits for."""
@@ -136,10 +133,7 @@ class SimulatedDevice(Device):
         self._current = before
 
     def mark(self) -> _Event:
-        event = _Event()
-        if self._current is not None:
-            self.record(event, self._current)
-        return event
+        return _Event() if self._current is None else self.record(self._current)
 
     def between(self, first: _Event, second: _Event) -> float:
         self.finish(first)

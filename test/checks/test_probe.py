@@ -137,7 +137,8 @@ def test_a_slant_counts_by_how_strongly_fibres_are_correlated():
     assert straight.aslant <= measure_decay(slanted(20.0, 9.0), RANGE, 1e-8).aslant < near.aslant
     assert near.patch > straight.patch
     assert measure_decay(slanted(-20.0), RANGE, 1e-8).aslant > 0
-    assert measure_decay(select(slanted(20.0, 12.0), [0, 2, 1]), RANGE, 1e-8).aslant > 0    # the first two do not overlap
+    # the first two do not overlap
+    assert measure_decay(select(slanted(20.0, 12.0), [0, 2, 1]), RANGE, 1e-8).aslant > 0
 
 
 def lines(psf, wave) -> Image:

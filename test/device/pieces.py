@@ -52,7 +52,7 @@ def upload(device: Any, array: np.ndarray, stream: Any) -> Any:
 def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice, ndiag: int, *,
                 recorder: Any = NULL) -> Decorrelated:
     """All fibres of the bundles, by a core that was made for their shape."""
-    stream, done = device.stream(), device.event()
+    stream = device.stream()
     icov, weight, x = (np.concatenate(arrays) for arrays in (
         [b.normal.icov.transpose(0, 1, 3, 2) for b in bundles], [b.normal.weight for b in bundles],
         [np.where(b.normal.weight > 0, b.x, 0.0) for b in bundles]))
@@ -65,6 +65,5 @@ def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice,
     for there in (out.flux, out.ivar, out.resolution, out.status):
         arrays.append(device.pinned(there.shape, there.dtype))
         device.download(there, arrays[-1], stream)
-    device.record(done, stream)
-    device.finish(done)
+    device.finish(device.record(stream))
     return Decorrelated(*arrays, np.zeros((fibres, nout), dtype=bool))

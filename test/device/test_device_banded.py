@@ -213,7 +213,7 @@ def test_weights_of_masked_bins_excuse_no_coupling(cond: float, theta: float) ->
         assert outer == (Status.GOOD if share < 1.0 else Status.FAILED)
 
 
-def decided(lanes: int = 5, *, sizes: float = 0.0, theta: float = 1e-6, depth: tuple[tuple[int, int], ...] = (),
+def decided(lanes: int = 5, *, sizes: Any = 0.0, theta: float = 1e-6, depth: tuple[tuple[int, int], ...] = (),
             **flags: Any) -> list[int]:
     """STATUS of the fibres of a bundle whose facts are usual, but for these. sizes: of pairs at a distance of 2, in the
     norm of S; theta: of all fibres but the first; depth: (pair, how many are in its chain)."""
@@ -224,7 +224,7 @@ def decided(lanes: int = 5, *, sizes: float = 0.0, theta: float = 1e-6, depth: t
                                   "FIRST_THETA": [1e-6] + [theta] * (lanes - 1),
                                   "FIRST_GAMMA": 1e-3, "FAR_SHARE": 1.0, "EXCESS": 1.0, "CUT_HOLDS": 0, "ALIVE": 1,
                                   "RUNG": 0, "TOO_DEEP": 0, "TELLS": 1, "BLOCK_TELLS": 1, **flags})
-    between = np.stack([np.ones(lanes), np.ones(lanes), np.full(lanes, 1e-3 * sizes)])
+    between = np.stack([np.ones(lanes), np.ones(lanes), np.full(lanes, 1e-3 * np.asarray(sizes))])
     run_lanes(measure.decide, lanes, 1, (facts, told, between, chains, limits.coupling, limits.most_coupling,
                                          limits.cond, 1.0, WORST, TOLD / UNKNOWN, 3, lanes, lanes))
     return told[names("Flag").index("STATUS")].tolist()
@@ -251,6 +251,18 @@ def test_who_is_eliminated_must_tell_its_bins_apart() -> None:
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0]) == [G, G, G, F, G]
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], depth=((5 + 1, 2),)) == [G, F, G, F, G]
     assert decided(BLOCK_TELLS=[1, 1, 1, 1, 0], sizes=2e3)[2] == F
+
+
+def test_in_a_chain_couplings_outwards_count() -> None:
+    """Fibre 4 has 3 and 2 in a chain, of which 2 is coupled strongly. Fibre 2 is eliminated after those below it: its
+    coupling to 0 counts, and that of 1 to 3 only where 3 is eliminated after 1, a hundredth of it on the whole; also
+    where 1 is in the chain."""
+    strong = {"depth": ((4, 2),), "FIRST_THETA": [1e-6, 1e-6, 0.5, 1e-6, 1e-6]}
+    assert decided(**strong, sizes=[0, 1e-3, 0, 0, 0]) == [G, F, F, F, G]
+    assert decided(**strong, sizes=[0, 1e-1, 0, 0, 0])[4] == F
+    assert decided(**strong, sizes=[1e-3, 0, 0, 0, 0])[4] == F
+    both = {"depth": ((4, 3),), "FIRST_THETA": [1e-6, 0.5, 0.5, 1e-6, 1e-6]}
+    assert decided(**both, sizes=[0, 1e-3, 0, 0, 0])[4] == G
 
 
 def test_who_is_in_a_chain_must_tell_with_those_beyond() -> None:
@@ -570,10 +582,3 @@ def test_not_finite_is_failed() -> None:
     found = on_device(Bundle(normal, case.x, case.dense))
     assert (found.status[1] == Status.FAILED).all()
     assert np.isfinite(found.flux).all() and np.isfinite(found.resolution).all()
-
-
-def test_a_broad_psf_is_left_to_the_cpu() -> None:
-    case = make_bundle(2, 60, stamp=(18, 11), step=1.0)
-    assert case.normal.halfband > banded.NARROW
-    found = on_device(case)
-    assert (found.status[:, :50] == Status.FAILED).all() and not found.flux.any()

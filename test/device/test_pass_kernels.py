@@ -179,7 +179,7 @@ def test_smooth() -> None:
     noises = np.array([*[np.nan] * 4, 0.25])
     shape = PieceShape(2, NFIBRE, 2, hw, nwave, 0, nwave, 2)
     device = SimulatedDevice(order=0.382)
-    stream, done = device.stream(), device.event()
+    stream = device.stream()
     turns = np.cos(np.pi * np.outer(np.arange(15), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
     turns[1:] *= 2.0
     arrays = SimpleNamespace(
@@ -192,8 +192,7 @@ def test_smooth() -> None:
     sizes = Sizes((3, 3), (1, 1), 1, np.float64, np.float64, 1, False)
     steps = PassSteps(device, stream, shape, sizes, arrays, nothing)
     y = steps._smooth()
-    device.record(done, stream)
-    device.finish(done)
+    device.finish(device.record(stream))
     found = y.data.reshape(fibres, nwave)
     for b in range(2):
         own = slice(b * NFIBRE, (b + 1) * NFIBRE)

@@ -234,7 +234,8 @@ def test_poles(ndiag: int, tile: int) -> None:
     facts, flags = known(LANES, BOUND=3.0, RUNG=1, WIDTH=3, STATUS=ONE_GOOD)
     lanes = -(-NWAVE // tile) * LANES
     halo = np.full(lanes, -1, np.int32)
-    run(sweeps.settle_pole.sized(HALF), lanes, halo, flags, band, 3, NWAVE, tile, HALF, LANES)
+    gate, matrix = flags[names("Flag").index("WIDTH")], (3, 0, 1, (HALF + 1) * LANES, LANES)
+    run(sweeps.settle.sized(HALF), lanes, halo, gate, band, *matrix, NWAVE, tile, LANES)
     which = facts, flags, table, 0, 3, sweeps.SIDES + HALF + 1, NWAVE, tile
     run(sweeps.poles_down.sized(HALF), lanes * poles.GROUP, work, band, sides, halo, *which, HALF, LANES)
     run(sweeps.poles_up.sized(HALF, ndiag), lanes * poles.GROUP, found, work, halo, *which, LANES)

@@ -9,7 +9,7 @@ from host_text import run_lanes
 from device.pieces import edges, known
 from gpu_extract.data import Status
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.text import TextKernel, poles, remainder, source, sweeps
+from gpu_extract.device.cuda.text import TextKernel, names, poles, remainder, source, sweeps
 
 LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
 ONE = np.array([0, 1, 0], dtype=np.int32)
@@ -191,7 +191,8 @@ def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
     facts, flags = known(LANES, BOUND=3.0, RUNG=1, WIDTH=3, STATUS=ONE_GOOD)
     lanes = -(-nwave // tile) * LANES
     halo = np.full(lanes, -1, np.int32)
-    run(sweeps.settle_pole.sized(half), lanes, halo, flags, band, 3, nwave, tile, half, LANES)
+    gate, matrix = flags[names("Flag").index("WIDTH")], (3, 0, 1, (half + 1) * LANES, LANES)
+    run(sweeps.settle.sized(half), lanes, halo, gate, band, *matrix, nwave, tile, LANES)
     which = facts, flags, table, 0, 3, columns, nwave, tile
     run(sweeps.poles_down.sized(half), lanes * poles.GROUP, work, band, sides, halo, *which, half, LANES)
     run(sweeps.poles_up.sized(half, ndiag), lanes * poles.GROUP, found, work, halo, *which, LANES)

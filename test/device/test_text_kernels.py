@@ -11,11 +11,11 @@ from device.pieces import known
 from gpu_extract.data import Status
 from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import (
-    OF_PRODUCT,
-    OF_SHARE,
+    PRODUCT,
+    SHARE,
     block_lanes,
-    couple_numbers,
     couple_parts,
+    couple_size,
     fours,
     places_of,
 )
@@ -71,6 +71,15 @@ def test_names_that_no_header_has(name: str, words: str) -> None:
         getattr(normal, name)
 
 
+def test_arguments_go_by_their_names() -> None:
+    """A launch's own come first, a string stands for what is known by that name; null stays null."""
+    kernel, known = quality.bins_of_row, dict.fromkeys(quality.bins_of_row.arguments, 1) | {"tops": 2, "other": 3}
+    assert kernel.arguments[:2] == ("ranges", "y0") and len(kernel.arguments) == len(kernel.travelling)
+    assert kernel.bound({"ranges": None, "y0": "tops", "rows": 5}, known) == (None, 2, 1, 1, 1, 1, 5, 1)
+    with pytest.raises(TypeError, match=r"quality.bins_of_row takes ranges, y0, .*, was given other"):
+        kernel.bound({"other": 4}, known)
+
+
 @pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, (9, 12)), (7, 4, (9, 4)), (1, 4, (5, 3)), (7, 6, (3, 5))])
 def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Fibres of more than one section, rows up and down; all bins and rows at once, and in parts."""
@@ -80,7 +89,7 @@ def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.M
     white, parts = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave)), couple_parts(hw)
     scale = 0.5 + np.random.default_rng(2).random(y0.shape)
     icov, wanted = np.full((2 * NFIBRE, nd, 2 * hw + 1, nwave), np.nan), np.zeros((2 * NFIBRE, nd, 2 * hw + 1, nwave))
-    run_lanes(normal.couple.sized(*couple_numbers(hw, NY)), 2 * NFIBRE * places_of(nwave) * nd * parts, step,
+    run_lanes(normal.couple.sized(*couple_size(hw, NY)), 2 * NFIBRE * places_of(nwave) * nd * parts, step,
               (icov, placed(white), scale, np.zeros(2 * NFIBRE, np.int32), y0, x0, NFIBRE, NX, NY, nd, hw, nwave,
                parts))
     for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):
@@ -243,9 +252,9 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     v, shares = np.full((2 * lanes, nwave, wide + 1), np.nan), np.full((half + 1, 2, nwave, lanes), -3.0)
     reaches = np.array([13, 1, 4, 0, 9, 12], np.int32) if wanted == eliminate.WIDER else None
     rest, g_of = (sizes, gate, reaches, wanted, 0.1, distance, nwave, half), blocks[distance]
-    run_lanes(eliminate.product.sized(hw), block_lanes(2 * lanes, nwave, wide + 1, OF_PRODUCT, wanted), 1,
+    run_lanes(eliminate.product.sized(hw), block_lanes(2 * lanes, nwave, wide + 1, PRODUCT, wanted), 1,
               (v, g_of, inverse, *rest, wide + 4, lanes, size))
-    run_lanes(eliminate.share.sized(hw), block_lanes(2 * lanes, nwave, half + 1, OF_SHARE, wanted), 1,
+    run_lanes(eliminate.share.sized(hw), block_lanes(2 * lanes, nwave, half + 1, SHARE, wanted), 1,
               (shares, v, g_of, *rest, lanes, size))
     counted = 0
     for m in range(2 * lanes):

@@ -61,12 +61,12 @@ def open_gpu(comm: "Comm", devices: int, cpu: "Backend",
     from gpu_extract.device.share import budget, share_of
 
     node_rank, node_ranks = comm.on_node()
-    share = share_of(node_rank, node_ranks, devices)
+    number, ranks = share_of(node_rank, node_ranks, devices)
     comm.barrier()       # what is free is looked at before any rank has taken some of it
-    free, total = memory_of(share.number)
+    free, total = memory_of(number)
     comm.barrier()
-    device = CupyDevice(share.number, budget(total, free, share.ranks))
-    with_others = f", {share.ranks} ranks on it" if share.ranks > 1 else ""
+    device = CupyDevice(number, budget(total, free, ranks))
+    with_others = f", {ranks} ranks on it" if ranks > 1 else ""
     backend = GpuFrames(lambda: device, cpu=cpu, warn=log.warning, threads=threads or own_threads(comm))
     return backend, f"{device.name}{with_others}"
 

@@ -135,9 +135,7 @@ def _back(device: "Device", there: "DeviceArray") -> np.ndarray:
 
 
 def _wait(device: "Device", stream: Any) -> None:
-    done = device.event()
-    device.record(done, stream)
-    device.finish(done)
+    device.finish(device.record(stream))
 
 
 INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"

@@ -20,7 +20,7 @@ class Crew:
 
     def __init__(self, threads: int):
         self.threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = self._new_pool()
         self._todo: deque[Work] = deque()
         self._running = 0       # changed by these threads alone: an interruption is not theirs
         self._error: BaseException | None = None
@@ -48,7 +48,7 @@ class Crew:
             else:
                 self._todo.extend(works)
             for _ in works:
-                self._threads().submit(self._next)
+                self._pool.submit(self._next)
 
     def _next(self) -> None:
         """Do the next work, if it was not dropped."""
@@ -97,16 +97,13 @@ class Crew:
         with self.nothing_left():
             self.add([partial(_all, function, items[n::count]) for n in range(count)])
 
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, "left to the CPU")
-        return self._pool
+    def _new_pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.threads, "left to the CPU")
 
     def close(self) -> None:
         """End the threads; they start again when they are needed."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._pool.shutdown()
+        self._pool = self._new_pool()
 
 
 def _all(function: Callable[[T], None], items: Sequence[T]) -> None:

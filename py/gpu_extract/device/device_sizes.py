@@ -3,7 +3,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.cuda.lanes import LONG, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
@@ -49,8 +48,6 @@ class Sizes:
     def arrays(self) -> Arrays:
         """The work arrays."""
         s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
-        if s.hw > NARROW:
-            return {"flags": ((len(names("Flag")) * fibres,), np.int32)}
         rows, most = self.half + 1, max(measure.SUMS, measure.SQUARES)
         elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": sweeps.SIDES * n, "roots": n, "low": (s.hw + 1) * n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,

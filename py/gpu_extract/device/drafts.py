@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpu_extract.bundle import Job
-from gpu_extract.data import Image, IntArray, Light
+from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.flow import DRAFT
 from gpu_extract.device.geometry import bundle_geometry
 from gpu_extract.device.pass_flow import PassFlow
 from gpu_extract.device.pass_plan import window_of
-from gpu_extract.device.told import LEFT, facts_of, is_cpus, take_piece
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, odd_pixels, take_piece
 from gpu_extract.passes import Past
 from gpu_extract.passes.crosstalk import Piece, Window, overlap
 from gpu_extract.perf.recorder import NULL
@@ -65,7 +65,8 @@ class Drafts:
             flow.draft(self.image, noise_of(job), recorder, graphs=graphs)
         with crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
-                told, odd = take_piece(flow, p, self.image, job, recorder, rows={}, graphs=graphs, turn=DRAFT)
+                find = partial(odd_pixels, flow, self.image, job, piece.bundles)
+                told, odd = take_piece(flow, p, find, recorder, rows={}, graphs=graphs, turn=DRAFT)
                 self.odd.append(odd)
                 for b, bundle in enumerate(piece.bundles):
                     facts, _ = facts_of(flow, told, (piece.shape.nfibre, b), bundle)
@@ -74,6 +75,10 @@ class Drafts:
                             crew.add([partial(self._by_cpu, flow.task.mine[bundle])])
             with recorder.span(LEFT):
                 crew.finish()
+
+    def odd_of(self, p: int, _: Array) -> list[IntArray]:
+        """The odd pixels of the bundles of a piece, whatever is seen of them later."""
+        return self.odd[p]
 
     def _by_cpu(self, number: int) -> None:
         """A work of the crew: the draft of a bundle."""

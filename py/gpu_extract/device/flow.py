@@ -20,22 +20,13 @@ from gpu_extract.assemble import rooms
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.data import Image, IntArray, read_only
+from gpu_extract.decorrelate.banded import NARROW
+from gpu_extract.device import memory
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
 from gpu_extract.device.landing import landing_of
-from gpu_extract.device.memory import (
-    Arrays,
-    Sizes,
-    Slot,
-    in_one_block,
-    kept_arrays,
-    piece_rows,
-    tables_on,
-    told_arrays,
-    work_arrays,
-)
 from gpu_extract.device.simd_stage import LINE, copy_past
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
@@ -56,7 +47,7 @@ class CoreMaker(Protocol):
     """Makes cores; the class of one."""
 
     @staticmethod
-    def plan(shape: PieceShape) -> Arrays:
+    def plan(shape: PieceShape) -> memory.Arrays:
         """The work memory of a core."""
 
     def __call__(self, device: Device, shape: PieceShape, *, room: dict[str, DeviceArray] | None = None) -> Core:
@@ -74,7 +65,7 @@ class Task:
     job: Job
     geometries: tuple[BundleGeometry, ...]
     tables: PsfTables
-    sizes: Sizes
+    sizes: memory.Sizes
     fibres: tuple[int, int]
     mine: tuple[int, ...] = ()
     passes: Any = None
@@ -110,19 +101,20 @@ class Flow:
         plans = {piece.shape: {name: array for name, array in self._plan(piece.shape).items()
                                if not any(name in arrays for arrays in self._kept)} for piece in pieces}
         of_slot = [{piece.shape: plans[piece.shape] for piece in pieces[s::count]} for s in range(count)]
-        memory = [Slot(device, list(shapes.values())) for shapes in of_slot]
+        places = [memory.Slot(device, list(shapes.values())) for shapes in of_slot]
         self._streams = [device.stream() for _ in range(count)]
         self._cores: dict[tuple[int, PieceShape], Core] = {}
         for s, shapes in enumerate(of_slot):
-            needs = {shape: make_core.plan(shape) for shape in shapes}
-            room = Slot(device, list(needs.values()))
-            self._cores |= {(s, shape): make_core(device, shape, room=room.views(needs[shape])) for shape in shapes}
+            needs = {shape: make_core.plan(shape) for shape in shapes if shape.hw <= NARROW}
+            room = memory.Slot(device, list(needs.values()))
+            self._cores |= {(s, shape): make_core(device, shape, room=room.views(plan))
+                            for shape, plan in needs.items()}
         self._aside = device.stream()
         self._seen: set[tuple[int, Turn]] = set()
         self._graphs: dict[tuple[int, Turn], Any] | None = {}
         self._staged = [{name: device.pinned(*plans[p.shape][name]) for name in self._inputs()} for p in pieces]
         self._told = [{name: device.pinned(*array) for name, array in self._told_of(p.shape).items()} for p in pieces]
-        self._ready = [device.event() for _ in pieces]
+        self._ready: list[Any] = [None for _ in pieces]      # events, from `queue`
         self._landings = [landing_of(task.job.plan, task.fibres[0], [task.geometries[b].fibres for b in p.bundles])
                           for p in pieces]
         self._rows = rooms(task.fibres[1] - task.fibres[0], len(task.job.plan.wave), task.job.ndiag, task.sizes.kept)
@@ -131,30 +123,30 @@ class Flow:
             firsts, ends = ends, (ends[0] + piece.shape.fibres, ends[1] + piece.shape.bundles)
             kept = {name: array.part(first, end) for arrays, first, end in zip(self._kept, firsts, ends, strict=True)
                     for name, array in arrays.items()}
-            self._views.append(SimpleNamespace(**memory[n % count].views(plans[piece.shape]), **kept, **shared,
-                                               **tables_on(device, self._fixed(n))))
+            self._views.append(SimpleNamespace(**places[n % count].views(plans[piece.shape]), **kept, **shared,
+                                               **memory.tables_on(device, self._fixed(n))))
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         sizes = self.task.sizes
-        return {**work_arrays(shape, sizes), **piece_rows(shape, sizes), **self._told_of(shape)}
+        return {**memory.work_arrays(shape, sizes), **memory.piece_rows(shape, sizes), **self._told_of(shape)}
 
-    def _told_of(self, shape: PieceShape) -> Arrays:
+    def _told_of(self, shape: PieceShape) -> memory.Arrays:
         """What comes down of a piece beside its rows."""
-        return told_arrays(shape, self.task.sizes)
+        return memory.told_arrays(shape, self.task.sizes)
 
     def _inputs(self) -> tuple[str, ...]:
         """What comes up with every frame."""
         return ("pixels",)
 
-    def _kept_of(self, fibres: int, bundles: int) -> tuple[Arrays, Arrays]:
+    def _kept_of(self, fibres: int, bundles: int) -> tuple[memory.Arrays, memory.Arrays]:
         """What stays on the device until the next frame, by fibre and by bundle."""
-        return kept_arrays(fibres, len(self.task.job.plan.wave)), {}
+        return memory.kept_arrays(fibres, len(self.task.job.plan.wave)), {}
 
     def _shared(self) -> dict[str, Any]:
         """What the steps of all pieces ask for, by name."""
         tables, step = self.task.tables, np.gradient(self.task.job.plan.wave)
-        return dict(tables_on(self.device, {"series": tables.series, "domain": tables.domain, "basis": tables.basis,
-                                            "widths": np.stack([step, step**2])}))
+        return dict(memory.tables_on(self.device, {"series": tables.series, "domain": tables.domain,
+                                                   "basis": tables.basis, "widths": np.stack([step, step**2])}))
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
         """What is the same in every frame of a piece: cut-outs, where they lie in what comes up, each bundle's first
@@ -175,7 +167,7 @@ class Flow:
         alone; a piece's are there when it was taken.
         """
         wanted = self._rows if turn.last else {}
-        places, size = in_one_block(wanted)
+        places, size = memory.in_one_block(wanted)
         block = self.device.pinned((size,), np.uint8)
         rows = {name: np.ndarray(*array, block, places[name]) for name, array in wanted.items()}
         for n in range(len(self.pieces)):
@@ -253,13 +245,10 @@ class Flow:
             with device.current(stream), recorder.copy(TO_HOST, sum(target.nbytes for _, target in copies)):
                 for source, target in copies:
                     device.download(source, target, stream)
-        device.record(self._ready[n], stream)
+        self._ready[n] = device.record(stream)
 
     def _stream(self, n: int) -> Any:
         return self._streams[n % len(self._streams)]
-
-    def _core(self, n: int) -> Core:
-        return self._cores[n % len(self._streams), self.pieces[n].shape]
 
     def _compute(self, n: int, recorder: Recorder, turn: Turn) -> None:
         job, shape = self.task.job, self.pieces[n].shape
@@ -276,13 +265,13 @@ class Flow:
         self._conclude(n, steps, recorder, job.psferr)
 
     def _conclude(self, n: int, steps: Steps, recorder: Recorder, psferr: float) -> None:
-        """From x to the rows of the frame."""
-        views = self._views[n]
+        """From x to the rows of the frame; no core knows bands above NARROW, see told.is_cpus."""
+        views, core = self._views[n], self._cores.get((n % len(self._streams), self.pieces[n].shape))
         with recorder.device_span("decorrelate"):
             weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
-            self._core(n).run(PieceNormal(views.icov, weight, views.x),
-                              PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream,
-                              recorder)
+            if core is not None:
+                core.run(PieceNormal(views.icov, weight, views.x),
+                         PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream, recorder)
         with recorder.device_span("judge"):
             steps.quality(psferr)
         with recorder.device_span("assemble"):
@@ -301,12 +290,11 @@ class Flow:
 
     def _fetch(self, arrays: Mapping[str, DeviceArray]) -> dict[str, np.ndarray]:
         """Arrays of the device, by name, on the host; waits for them, beside what is queued."""
-        there, found = self.device.event(), {}
+        found = {}
         for name, source in arrays.items():
             found[name] = self.device.pinned(source.shape, source.dtype)
             self.device.download(source, found[name], self._aside)
-        self.device.record(there, self._aside)
-        self.device.finish(there)
+        self.device.finish(self.device.record(self._aside))
         return found
 
 

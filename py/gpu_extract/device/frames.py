@@ -25,7 +25,7 @@ from gpu_extract.device.memory import sizes_of
 from gpu_extract.device.pass_flow import PassFlow
 from gpu_extract.device.pass_plan import noise_type, passes_of
 from gpu_extract.device.remedy import Lost, on_cpu, put
-from gpu_extract.device.told import LEFT, facts_of, insist, is_cpus, model_of, take_piece
+from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixels, take_piece
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
 from gpu_extract.passes import Past
@@ -247,12 +247,8 @@ class GpuFrames:
         meanwhile()
         with self._crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
-                if drafts:
-                    with recorder.span("wait"):
-                        told, odd = flow.take(p), drafts.odd[p]
-                    told = insist(flow, p, odd, queued, recorder, told=told, graphs=graphs, turn=turn)
-                else:
-                    told, odd = take_piece(flow, p, image, job, recorder, rows=queued, graphs=graphs)
+                find = partial(drafts.odd_of, p) if drafts else partial(odd_pixels, flow, image, job, piece.bundles)
+                told, odd = take_piece(flow, p, find, recorder, rows=queued, graphs=graphs, turn=turn)
                 works: list[Work] = []
                 for b in range(len(piece.bundles)):
                     with recorder.span("bundle"):

@@ -3,14 +3,14 @@
 They are the CPU's own, to the last bit: at which pixel a spot begins must not depend on the device.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import columns
-from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
+from gpu_extract.data import Array, IntArray, Legendre, PsfModel
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import image
 from gpu_extract.normal import cut_window, half_bands
@@ -124,7 +124,7 @@ class PsfTables:
 
 def psf_tables(psf: PsfModel, wave: Array) -> PsfTables:
     """All series of a PSF, and the polynomials at `wave` (Angstrom)."""
-    cores = [_series_of(core) for core in psf.cores] + [[None] * 3] * (2 - len(psf.cores))
+    cores = [[core.sigma_y, core.sigma_x, core.nsig] for core in psf.cores] + [[None] * 3] * (2 - len(psf.cores))
     t = psf.tail
     tail = [None] * 5 if t is None else [t.amp, t.core, t.xscale, t.yscale, t.index]
     listed: list[Legendre | None] = [psf.y, psf.x, *cores[0], *cores[1], *tail]
@@ -153,10 +153,6 @@ def by_domain(domain: IntArray, count: int) -> IntArray:
     return np.concatenate([np.searchsorted(domain[order], np.arange(count + 1)), order])
 
 
-def _series_of(core: Core) -> list[Legendre | None]:
-    return [core.sigma_y, core.sigma_x, core.nsig]
-
-
 @dataclass(frozen=True)
 class Piece:
     """Bundles that are worked on together: shape, and their numbers among those of the rank."""
@@ -179,9 +175,10 @@ def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
     pieces = []
     for shape, numbers in sorted(alike.items(), key=lambda item: -len(item[1])):
         while lacking and len(numbers) > most:
-            pieces.append(Piece(shape.of(end), tuple(numbers[:end])))
+            pieces.append(Piece(replace(shape, bundles=end), tuple(numbers[:end])))
             numbers, lacking = numbers[end:], lacking - 1
-        pieces += [Piece(shape.of(len(group)), tuple(numbers[n] for n in group)) for group in even(len(numbers), most)]
+        pieces += [Piece(replace(shape, bundles=len(group)), tuple(numbers[n] for n in group))
+                   for group in even(len(numbers), most)]
     pieces.sort(key=lambda piece: (len(piece.bundles), piece.bundles))
     return [*pieces[:1], *pieces[2:], *pieces[1:2]]
 

@@ -64,7 +64,7 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
         "given_up": (bins, np.int8), "x": (bins, double),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
-        "factor": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((gradients.VECTORS, *bins), double),
+        "low": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((gradients.VECTORS, *bins), double),
         "halo": ((tiles_of(nwave) * f,), np.int32), "gate": ((f,), np.int32),
         "parts": ((f, normal.PARTS), double), "dots": ((f,), double), "curvatures": ((f,), double),
         "flux": (kept, double), "ivar": (kept, double), "status": (kept, np.int8), "fraction": (kept, double),
@@ -109,14 +109,13 @@ def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
 
 def tables_on(device: Device, tables: Mapping[str, np.ndarray]) -> dict[str, DeviceArray]:
     """Tables that come up once; they are there."""
-    stream, there, found = device.stream(), device.event(), {}
+    stream, found = device.stream(), {}
     staged = {name: device.pinned(table.shape, table.dtype) for name, table in tables.items()}
     for name, table in tables.items():
         staged[name][...] = table
         found[name] = device.empty(table.shape, table.dtype)
         device.upload(staged[name], found[name], stream)
-    device.record(there, stream)
-    device.finish(there)
+    device.finish(device.record(stream))
     return found
 
 

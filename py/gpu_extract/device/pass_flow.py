@@ -10,20 +10,10 @@ import numpy as np
 
 from gpu_extract.checks.odd_pixels import NO_PIXELS
 from gpu_extract.data import Image, IntArray, Light
+from gpu_extract.device import pass_plan
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.flow import DRAFT, Flow, Turn
 from gpu_extract.device.memory import Arrays, tables_on
-from gpu_extract.device.pass_plan import (
-    Passes,
-    frame_tables,
-    known_arrays,
-    noise_numbers,
-    pass_arrays,
-    past_arrays,
-    piece_tables,
-    told_of_passes,
-    window_of,
-)
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.errors import InternalError
 from gpu_extract.normal import cut_width
@@ -38,36 +28,37 @@ class PassFlow(Flow):
     _noise: ReadNoise
 
     @property
-    def passes(self) -> Passes:
+    def passes(self) -> pass_plan.Passes:
         """What they take."""
         if self.task.passes is None:
             raise InternalError("a flow of several passes for a task that has one")
         return self.task.passes
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
-        return super()._plan(shape) | dict(pass_arrays(shape, self.task.sizes, self.passes))
+        return super()._plan(shape) | dict(pass_plan.pass_arrays(shape, self.task.sizes, self.passes))
 
     def _inputs(self) -> tuple[str, ...]:
         return *super()._inputs(), "noises", *(() if self.passes.noise is None else ("noise",))
 
     def _told_of(self, shape: PieceShape) -> Arrays:
-        return {**super()._told_of(shape), **told_of_passes(shape, self.task.sizes)}
+        return {**super()._told_of(shape), **pass_plan.told_of_passes(shape, self.task.sizes)}
 
     def _kept_of(self, fibres: int, bundles: int) -> tuple[Arrays, Arrays]:
-        by_fibre, by_bundle = past_arrays(fibres, bundles, len(self.task.job.plan.extended), self.task.sizes)
+        by_fibre, by_bundle = pass_plan.past_arrays(fibres, bundles, len(self.task.job.plan.extended), self.task.sizes)
         return {**super()._kept_of(fibres, bundles)[0], **by_fibre}, by_bundle
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
         bundles = self.pieces[n].bundles
         geometries = [self.task.geometries[bundle] for bundle in bundles]
-        return super()._fixed(n) | piece_tables(self.task.job, self.passes, geometries,
-                                                [self.task.mine[bundle] for bundle in bundles], self.task.sizes.cut[1])
+        numbers = [self.task.mine[bundle] for bundle in bundles]
+        return super()._fixed(n) | pass_plan.piece_tables(self.task.job, self.passes, geometries, numbers,
+                                                          self.task.sizes.cut[1])
 
     def _shared(self) -> dict[str, Any]:
         self._known = {name: self.device.empty(*array)
-                       for name, array in known_arrays(self.task.sizes, self.passes).items()}
-        return {**super()._shared(), **self._known, **tables_on(self.device, frame_tables(self.task.job, self.passes)),
-                **({"noise": None} if self.passes.noise is None else {})}
+                       for name, array in pass_plan.known_arrays(self.task.sizes, self.passes).items()}
+        tables = tables_on(self.device, pass_plan.frame_tables(self.task.job, self.passes))
+        return {**super()._shared(), **self._known, **tables, **({"noise": None} if self.passes.noise is None else {})}
 
     def _stage(self, n: int, image: Image) -> None:
         super()._stage(n, image)
@@ -102,18 +93,17 @@ class PassFlow(Flow):
     def draft(self, image: Image, noise: ReadNoise, recorder: Recorder, *, graphs: bool) -> None:
         """Queue the first pass over a frame; `take` waits for its pieces."""
         self._noise = noise
-        numbers = noise_numbers(noise)
+        numbers = pass_plan.noise_numbers(noise)
         for staged in self._staged:
             staged["noises"][:] = numbers
         self.queue(image, recorder, graphs=graphs, turn=DRAFT)
 
     def spread(self) -> None:
         """The light of all bundles that are known onto the pixels of this rank's; all drafts must have been taken."""
-        done = self.device.event()
         with self.device.current(self._aside):
             for n in range(len(self.pieces)):
                 self._steps(n, self._aside).add_others()
-        self.device.record(done, self._aside)
+        done = self.device.record(self._aside)
         for stream in self._streams:
             self.device.wait(stream, done)
 
@@ -128,11 +118,9 @@ class PassFlow(Flow):
             staged = self.device.pinned(target.shape, target.dtype)
             staged[...] = 0
             for piece in pieces:
-                _paste(staged[0], window_of(geometry, far), piece)
-            there = self.device.event()
+                _paste(staged[0], pass_plan.window_of(geometry, far), piece)
             self.device.upload(staged, target, self._aside)
-            self.device.record(there, self._aside)
-            self.device.finish(there)
+            self.device.finish(self.device.record(self._aside))
 
     def light(self, n: int, b: int) -> Light:
         """What the first pass has left of bundle b of piece n."""
@@ -143,7 +131,7 @@ class PassFlow(Flow):
             **({"bright": views.past_bright.part(b * nfibre, (b + 1) * nfibre)} if self.passes.tails else {}),
             **{name: array.part(place, place + 1) for name, array in self._known.items()}})
         geometry = self.task.geometries[bundle]
-        window, reach = window_of(geometry), window_of(geometry, far)
+        window, reach = pass_plan.window_of(geometry), pass_plan.window_of(geometry, far)
         tails = _cut(found["tails"][0], reach) if "tails" in found else np.zeros((0, 0), np.float32)
         model, expected = (np.zeros((window[2], cut_width(window[3])), np.float32) for _ in range(2))
         for light, name in ((model, "models"), (expected, "expected")):
@@ -154,7 +142,7 @@ class PassFlow(Flow):
         """(n, 2) y and x of a bundle's rejected pixels, in order of rows, of what is told of its piece; place: (piece,
         bundle of it)."""
         n, b = place
-        top, left, *_ = window_of(self.task.geometries[self.pieces[n].bundles[b]])
+        top, left, *_ = pass_plan.window_of(self.task.geometries[self.pieces[n].bundles[b]])
         words = told["packed"][b]
         column, word = np.nonzero(words)
         bits = np.unpackbits(words[column, word].astype("<u4").view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
@@ -166,7 +154,7 @@ class PassFlow(Flow):
     def seen(self, n: int, b: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Pixels of bundle b of piece n by the names of past_arrays, (rows, columns) of its cut-out."""
         found = self._fetch({name: getattr(self._views[n], name).part(b, b + 1) for name in names})
-        window = window_of(self.task.geometries[self.pieces[n].bundles[b]])
+        window = pass_plan.window_of(self.task.geometries[self.pieces[n].bundles[b]])
         return {name: _cut(array[0], window) for name, array in found.items()}
 
 

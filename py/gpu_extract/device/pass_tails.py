@@ -10,22 +10,7 @@ from gpu_extract.data import Array
 from gpu_extract.device.cuda.text import tails
 from gpu_extract.device.geometry import BundleGeometry
 from gpu_extract.errors import InternalError
-from gpu_extract.passes.crosstalk import (
-    EVERY,
-    FADE,
-    FEW,
-    NODES,
-    ROUGH,
-    Place,
-    cubic,
-    few_of,
-    forms,
-    nearest,
-    rough_of,
-    rulers,
-    scales_of,
-    sources_of,
-)
+from gpu_extract.passes import crosstalk
 
 
 @dataclass(frozen=True)
@@ -80,15 +65,16 @@ def tails_of(job: Job, geometries: Sequence[BundleGeometry], known: Sequence[Bun
     psf, radius, nwave = job.psf, job.config.tail_radius, len(job.plan.extended)
     if psf.tail is None or radius == 0:
         return None
-    far, near = reach_of(job), nearest(psf)
+    far, near = reach_of(job), crosstalk.nearest(psf)
     window = np.array([geometry.cut[2:] for geometry in known]).max(axis=0) + 2 * far
-    rough = Layer(ROUGH, FEW, radius, True, (1.0, 0.0, 0.0), 1, len(rough_of(((0, 1), job.plan.extended))[1]))
-    if FADE * radius <= near:
-        layers: tuple[Layer, ...] = (Layer(1, NODES, radius, True, (1.0, 0.0, 0.0), 1, nwave),)
+    rough = Layer(crosstalk.ROUGH, crosstalk.FEW, radius, True, (1.0, 0.0, 0.0), 1,
+                  len(crosstalk.rough_of(((0, 1), job.plan.extended))[1]))
+    if crosstalk.FADE * radius <= near:
+        layers: tuple[Layer, ...] = (Layer(1, crosstalk.NODES, radius, True, (1.0, 0.0, 0.0), 1, nwave),)
     else:
-        most = max(len(few_of(psf, (geometry.fibres, job.plan.extended))[0][1]) for geometry in geometries)
-        layers = (Layer(1, FEW, near, True, (1.0, -1.0, -1.0), 1, nwave),
-                  Layer(EVERY, FEW, radius, False, (0.0, 1.0, 0.0), 4, most))
+        most = max(len(crosstalk.few_of(psf, (geometry.fibres, job.plan.extended))[0][1]) for geometry in geometries)
+        layers = (Layer(1, crosstalk.FEW, near, True, (1.0, -1.0, -1.0), 1, nwave),
+                  Layer(crosstalk.EVERY, crosstalk.FEW, radius, False, (0.0, 1.0, 0.0), 4, most))
     return Tails(layers, rough, (int(window[0]), int(window[1])), far)
 
 
@@ -106,24 +92,24 @@ def _of_bundle(job: Job, geometry: BundleGeometry, layer: Layer,
                every: Tails) -> tuple[Array, np.ndarray, Array, Array, Array]:
     """The same of one bundle: sources, ranges, forms, rulers, and weights (bins of a source, taps)."""
     psf, tail = job.psf, job.psf.tail
-    whole: Place = geometry.fibres, job.plan.extended
+    whole: crosstalk.Place = geometry.fibres, job.plan.extended
     place, weights = whole, np.ones((1, 1))
     if layer is every.rough:
-        place, weights = rough_of(whole), np.ones((ROUGH, 1))
+        place, weights = crosstalk.rough_of(whole), np.ones((crosstalk.ROUGH, 1))
     elif not layer.stamped:
-        place, together = few_of(psf, whole)
-        weights = cubic(np.arange(together) / together) if together > 1 else np.array([[1.0, 0.0, 0.0, 0.0]])
+        place, together = crosstalk.few_of(psf, whole)
+        weights = crosstalk.cubic(np.arange(together) / together) if together > 1 else np.array([[1.0, 0.0, 0.0, 0.0]])
     if tail is None:
         raise InternalError("a PSF without tails has no layers of them")
     edge = every.far + (layer.every if layer.every > 1 else 0)
     corner = int(geometry.cut[0]) - edge, int(geometry.cut[1]) - edge
-    centre, scales, first, amplitude = sources_of(psf, tail, place, corner, layer.every)
+    centre, scales, first, amplitude = crosstalk.sources_of(psf, tail, place, corner, layer.every)
     nodes = np.arange(layer.grid(every.window)[0])
     ranges = np.stack([_range(y, nodes, layer.reach / layer.every) for y in centre[0]], axis=1)
-    form = np.concatenate(forms(tail, place), axis=1).reshape(len(amplitude), -1, 2)
+    form = np.concatenate(crosstalk.forms(tail, place), axis=1).reshape(len(amplitude), -1, 2)
     radius = job.config.tail_radius
-    node, end = rulers(tail, place, layer.nodes, radius, layer.reach)
-    join = (nearest(psf) * float(scales_of(tail, whole).min())) ** 2 if layer.parts[1] else 0.0
+    node, end = crosstalk.rulers(tail, place, layer.nodes, radius, layer.reach)
+    join = (crosstalk.nearest(psf) * float(crosstalk.scales_of(tail, whole).min())) ** 2 if layer.parts[1] else 0.0
     sources = np.stack([*centre, *scales, *first, amplitude])
     return (np.pad(sources, ((0, 0), (0, 0), (0, layer.count - sources.shape[2]))), ranges,
             np.pad(form, ((0, 0), (0, layer.stretches - form.shape[1]), (0, 0)), constant_values=1.0),

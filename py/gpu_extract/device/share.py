@@ -5,28 +5,15 @@ all ranks, which says nothing about the node. CUDA_VISIBLE_DEVICES has already r
 `devices` is what the CUDA runtime counts.
 """
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 KEPT = 256 << 20       # bytes of a device that are nobody's: the driver's, and what libraries take for themselves
 CONTEXT = 600 << 20    # bytes that a rank's context and its libraries take before it has allocated anything
 
 
-@dataclass(frozen=True)
-class Share:
-    """A rank's part of a device.
-
-    number: of the device; place: this rank's among the ranks of the device; ranks: of the device
-    """
-
-    number: int
-    place: int
-    ranks: int
-
-
-def share_of(node_rank: int, node_ranks: int, devices: int) -> Share:
-    """The share of the rank with this number on its node."""
-    place, number = divmod(node_rank, devices)
-    return Share(number, place, len(range(number, node_ranks, devices)))
+def share_of(node_rank: int, node_ranks: int, devices: int) -> tuple[int, int]:
+    """The number of the device of the rank with this number on its node, and how many ranks share it."""
+    number = node_rank % devices
+    return number, len(range(number, node_ranks, devices))
 
 
 def budget(total: int, free: int, ranks: int) -> int:

@@ -1,5 +1,6 @@
 """The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -7,18 +8,10 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.device.cuda.lanes import (
-    SHORT,
-    couple_numbers,
-    couple_parts,
-    places_of,
-    rows_together,
-    tile_of,
-    tiles_of,
-)
+from gpu_extract.device.cuda.lanes import SHORT, couple_parts, couple_size, make_rows, places_of, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
-from gpu_extract.device.cuda.text import assembly, gradients, image, normal, quality, spots, sweeps
+from gpu_extract.device.cuda.text import TextKernel, assembly, gradients, image, normal, quality, spots, sweeps
 from gpu_extract.device.geometry import PsfTables, Terms
 from gpu_extract.device.memory import GIVEN_UP, UNSEEN, Sizes
 from gpu_extract.normal import FAINT_LIGHT, LEAST_LIGHT
@@ -53,56 +46,56 @@ class Steps:
     arrays: SimpleNamespace
     patient: bool = field(default=False, kw_only=True)
 
-    def _launch(self, kernel: Any, count: int, *args: Any) -> None:
-        self.device.launch(kernel, count, args, self.stream)
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """What kernels ask for, by the names that it has in headers: arrays and numbers."""
+        shape, sizes, (ny, nx), (rows, columns) = self.shape, self.sizes, self.sizes.stamp, self.sizes.cut
+        return {**vars(self.arrays), **vars(shape), "fibres": shape.fibres, "lanes": shape.fibres, "nout": shape.nout,
+                "bins": shape.fibres * shape.nwave, "ny": ny, "nx": nx, "rows": rows, "columns": columns,
+                "size": sizes.pixels, "nseries": sizes.nseries}
+
+    def _launch(self, kernel: TextKernel, lanes: int, /, **own: Any) -> None:
+        """Queue a kernel; own: arguments that are not known by their names."""
+        self.device.launch(kernel, lanes, kernel.bound(own, self._known), self.stream)
 
     def pixels(self) -> None:
         """Whitened pixels, and what is seen of them all; every fibre is to be solved."""
         self.device.clear(self.arrays.gate, self.stream)
-        a, size, pixels = self.arrays, self.sizes.dtype.itemsize, self.sizes.pixels
-        self._launch(image.look[size], self.shape.bundles * image.LOOKERS, a.looked, a.pixels, a.places, pixels,
-                     image.LOOKERS)
+        self._launch(image.look[self.sizes.dtype.itemsize], self.shape.bundles * image.LOOKERS, parts="looked",
+                     lookers=image.LOOKERS)
         seen = self.shape.bundles * image.SEEN
-        self._launch(image.see, seen * image.GLIMPSES, a.glimpsed, a.looked, image.LOOKERS // image.GLIMPSES)
-        self._launch(image.see, seen, a.seen, a.glimpsed, image.GLIMPSES)
+        self._launch(image.see, seen * image.GLIMPSES, seen="glimpsed", parts="looked",
+                     many=image.LOOKERS // image.GLIMPSES)
+        self._launch(image.see, seen, parts="glimpsed", many=image.GLIMPSES)
         self.whiten()
 
     def whiten(self) -> None:
         """The pixels of the cut-outs, in units of their errors."""
-        a, cut = self.arrays, self.sizes.cut
-        self._launch(image.whiten[self.sizes.dtype.itemsize], self.shape.bundles * prod(cut), a.root, a.light, a.pixels,
-                     a.cuts, a.places, self.sizes.pixels, *cut)
+        self._launch(image.whiten[self.sizes.dtype.itemsize], self.shape.bundles * prod(self.sizes.cut))
 
     def numbers(self, tables: PsfTables) -> None:
         """What the PSF says of each bin."""
-        a, shape = self.arrays, self.shape
-        nseries, nwave = self.sizes.nseries, shape.nwave
-        self._launch(spots.evaluate.sized(tables.series.shape[2]), shape.fibres * -(-nwave // spots.TOGETHER),
-                     a.numbers, a.series, a.domain, a.basis, a.starts, shape.nfibre, nseries, a.basis.shape[0], nwave)
+        ndomain, _, ncoef = tables.basis.shape[0], *tables.series.shape[1:]
+        self._launch(spots.evaluate.sized(ncoef), self.shape.fibres * -(-self.shape.nwave // spots.TOGETHER),
+                     ndomain=ndomain)
 
     def see(self, tables: PsfTables) -> None:
         """Spots, weights and right sides: what spots see of the pixels."""
-        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
-        nseries, nwave = self.sizes.nseries, shape.nwave
-        cores = [*tables.cores, NONE][:2]
+        one, other = cores = [*tables.cores, NONE][:2]
         numbers = [number for core in cores for number in (core.nj, core.ni, int(core.cut))]
-        rows = rows_together(ny, sum(core.ni + core.cut for core in cores))
-        self._launch(spots.make.sized(*numbers, int(tables.tail), rows), shape.fibres * places_of(nwave), a.white,
-                     a.single, a.scale, a.sums, a.numbers, a.root, a.light, a.gate, a.y0, a.x0,
-                     a.cuts, *(core.first for core in cores), shape.nfibre, nx, ny, nseries, nwave, *self.sizes.cut,
-                     shape.fibres)
+        rows = make_rows(self.sizes.stamp[0], sum(core.ni + core.cut for core in cores))
+        lanes = self.shape.fibres * places_of(self.shape.nwave)
+        self._launch(spots.make.sized(*numbers, int(tables.tail), rows), lanes, first=one.first, second=other.first)
 
     def normal(self, ridge: float) -> None:
         """Normal equations."""
-        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
+        shape = self.shape
         bins, lanes, parts = shape.fibres * shape.nwave, places_of(shape.nwave) * shape.nd, couple_parts(shape.hw)
-        self._launch(normal.couple.sized(*couple_numbers(shape.hw, ny)), shape.fibres * lanes * parts, a.icov, a.white,
-                     a.scale, a.gate, a.y0, a.x0, shape.nfibre, nx, ny, shape.nd, shape.hw, shape.nwave, parts)
-        self._launch(normal.give_up, bins, a.icov, a.rhs, a.given_up, a.sums, a.gate, LEAST_LIGHT, FAINT_LIGHT, ridge,
-                     shape.nd, shape.hw, shape.nwave, shape.fibres)
-        self._launch(normal.take_out, bins * shape.nd, a.icov, a.given_up, a.gate, shape.nd, shape.hw, shape.nwave,
-                     shape.nfibre)
-        self._count(UNSEEN, a.given_up, normal.GIVEN_UP, (shape.first, shape.first + shape.nout))
+        self._launch(normal.couple.sized(*couple_size(shape.hw, self.sizes.stamp[0])), shape.fibres * lanes * parts,
+                     parts=parts)
+        self._launch(normal.give_up, bins, marks="given_up", least=LEAST_LIGHT, faint=FAINT_LIGHT, ridge=ridge)
+        self._launch(normal.take_out, bins * shape.nd, marks="given_up")
+        self._count(UNSEEN, self.arrays.given_up, normal.GIVEN_UP, (shape.first, shape.first + shape.nout))
 
     def solve(self, *, again: bool = False) -> None:
         """x, and the state of the iteration; again: not for the first time in this piece."""
@@ -111,90 +104,77 @@ class Steps:
 
     def answer(self, x: DeviceArray, rhs: DeviceArray, state: DeviceArray, *, again: bool) -> None:
         """x that belongs to a right side, and the state of the iteration, by factors that are there."""
-        a, shape = self.arrays, self.shape
-        n, bins, nfibre = shape.fibres, shape.fibres * shape.nwave, shape.nfibre
-        r, z, p, q, s, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
-        each = state, nfibre, shape.nwave
-        self._launch(gradients.begin, bins, a.vectors, rhs, bins)
-        self._launch(gradients.start, shape.bundles, state, a.gate, int(again), nfibre)
-        self._precondition(state)
-        self._launch(gradients.judge, shape.bundles, state, a.dots, a.curvatures, nfibre, TOLERANCE)
+        shape = self.shape
+        n, bins, parts = shape.fibres, shape.fibres * shape.nwave, shape.fibres * normal.PARTS
+        r, z, p, q, s, t = (self.arrays.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
+        self._launch(gradients.begin, bins, rhs=rhs)
+        self._launch(gradients.start, shape.bundles, state=state, again=int(again))
+        self._precondition(z, r, t, state)
+        self._launch(gradients.judge, shape.bundles, state=state, tolerance=TOLERANCE)
         for _ in range(iterations_for(shape.hw) * (LONGER if self.patient else 1)):
-            self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), t, z, a.icov, state, nfibre,
-                         shape.nd, shape.hw, shape.nwave)
-            self._launch(gradients.advance, n * normal.PARTS, a.parts, p, q, r, z, t, *each)
-            self._launch(gradients.add_parts, n, a.curvatures, a.parts, normal.PARTS)
-            self._launch(gradients.step, n * normal.PARTS, s, r, p, q, a.curvatures, *each)
-            self._precondition(state)
-            self._launch(gradients.judge, shape.bundles, state, a.dots, a.curvatures, nfibre, TOLERANCE)
-        self._launch(gradients.arrive, bins, x, s, a.sums, a.gate, shape.nwave)
+            self._launch(gradients.between, n * -(-shape.nwave // gradients.BINS), moved=t, z=z, state=state)
+            self._launch(gradients.advance, parts, p=p, q=q, r=r, z=z, t=t, state=state)
+            self._add_parts("curvatures", "parts", n, normal.PARTS)
+            self._launch(gradients.step, parts, s=s, r=r, p=p, q=q, state=state)
+            self._precondition(z, r, t, state)
+            self._launch(gradients.judge, shape.bundles, state=state, tolerance=TOLERANCE)
+        self._launch(gradients.arrive, bins, x=x, s=s)
 
     def _factorise(self) -> None:
         """Factors of the fibres' own blocks, of which icov holds the upper triangle from its diagonal hw on."""
-        a, shape = self.arrays, self.shape
-        n, nwave, width = shape.fibres, shape.nwave, 2 * shape.hw + 1
-        matrix = 0, shape.hw * nwave, shape.nd * width * nwave, 1, nwave, nwave, tile_of(nwave), n
-        self._launch(sweeps.settle.sized(shape.hw), tiles_of(nwave) * n, a.halo, a.gate, a.icov, *matrix)
-        self._launch(sweeps.factor.sized(shape.hw), tiles_of(nwave) * n, a.factor, a.halo, a.gate, a.icov, *matrix)
+        shape, nwave = self.shape, self.shape.nwave
+        matrix = {"band": "icov", "open": 0, "place": shape.hw * nwave, "row": 1, "element": nwave,
+                  "between": shape.nd * (2 * shape.hw + 1) * nwave, "tile": tile_of(nwave)}
+        for kernel in sweeps.settle, sweeps.factor:
+            self._launch(kernel.sized(shape.hw), tiles_of(nwave) * shape.fibres, **matrix)
 
-    def _precondition(self, state: DeviceArray) -> None:
+    def _precondition(self, z: DeviceArray, r: DeviceArray, t: DeviceArray, state: DeviceArray) -> None:
         """z = M^-1 r, M the fibres' own blocks, and r z of every fibre; t is room for what lies between."""
-        a, shape = self.arrays, self.shape
-        n, nwave = shape.fibres, shape.nwave
-        r, z, *_, t = (a.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
-        cut, tiles = (nwave, tile_of(nwave), tile_of(nwave, SHORT), n), tiles_of(nwave, SHORT)
-        self._launch(sweeps.precondition_down.sized(shape.hw), tiles * n, t, r, a.factor, a.halo, state,
-                     gradients.STATE, shape.nfibre, *cut)
-        self._launch(sweeps.precondition_up.sized(shape.hw), tiles * n, z, a.parts, t, r, a.factor, a.halo, state,
-                     gradients.STATE, shape.nfibre, tiles, *cut)
-        self._launch(gradients.add_parts, n, a.dots, a.parts, tiles)
+        n, nwave, half = self.shape.fibres, self.shape.nwave, self.shape.hw
+        tiles, cut = tiles_of(nwave, SHORT), {"tile": tile_of(nwave), "fine": tile_of(nwave, SHORT)}
+        known = {"y": t, "r": r, "state": state, "facts": gradients.STATE, **cut}
+        self._launch(sweeps.precondition_down.sized(half), tiles * n, **known)
+        self._launch(sweeps.precondition_up.sized(half), tiles * n, z=z, nparts=tiles, **known)
+        self._add_parts("dots", "parts", n, tiles)
 
     def quality(self, psferr: float) -> None:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""
-        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
-        rows, columns = self.sizes.cut
         self.touch()
-        pixels, lit, counts = self.lit()
         if self.sizes.model:
-            self._launch(quality.project, pixels, a.model, *lit, *counts)
-        self._launch(quality.chi_square, pixels, a.chi, a.root, a.light, *lit, *counts, psferr)
-        self._launch(quality.weigh, shape.fibres * shape.nout, a.chi2pix, a.fraction, a.chi, a.single, a.scale, a.y0,
-                     a.x0, a.cuts, shape.nfibre, nx, ny, shape.nwave, shape.nout, shape.first, rows, columns)
+            self._launch(quality.project, self.lit)
+        self._launch(quality.chi_square, self.lit, psferr=psferr)
+        self._launch(quality.weigh, self.shape.fibres * self.shape.nout, begin=self.shape.first)
 
     def touch(self) -> None:
         """Which bins and fibres touch each pixel."""
-        a, shape, (ny, nx) = self.arrays, self.shape, self.sizes.stamp
-        rows, columns = self.sizes.cut
-        self._launch(quality.bins_of_row, shape.fibres * rows, a.ranges, a.y0, a.cuts, shape.nfibre, ny, shape.nwave,
-                     rows, shape.fibres)
-        self._launch(quality.near_fibres, shape.bundles * rows, a.near, a.ranges, a.x0, a.cuts, shape.nfibre, nx,
-                     shape.nwave, rows, columns, shape.fibres)
+        self._launch(quality.bins_of_row, self.shape.fibres * self.sizes.cut[0])
+        self._launch(quality.near_fibres, self.shape.bundles * self.sizes.cut[0])
 
-    def lit(self, x: DeviceArray | None = None) -> tuple[int, tuple[DeviceArray, ...], tuple[int, ...]]:
-        """What kernels on the light of spots take: lanes, arrays and numbers; x: another spectrum."""
-        a, shape, (ny, nx), (rows, columns) = self.arrays, self.shape, self.sizes.stamp, self.sizes.cut
-        return (shape.bundles * rows * -(-columns // quality.ABREAST),
-                (a.near, a.ranges, a.single, a.scale, a.x if x is None else x, a.y0, a.x0, a.cuts),
-                (shape.nfibre, nx, ny, shape.nwave, rows, columns, shape.fibres))
+    @property
+    def lit(self) -> int:
+        """Lanes of kernels on the light of spots."""
+        rows, columns = self.sizes.cut
+        return self.shape.bundles * rows * -(-columns // quality.ABREAST)
 
     def assemble(self) -> None:
         """The piece's rows of the frame."""
         a, shape, kept = self.arrays, self.shape, self.sizes.kept
         bins, real = shape.fibres * shape.nout, np.finfo(kept)
         self._count(GIVEN_UP, a.status, int(Status.FAILED))
-        self._launch(assembly.mark, bins, a.bits, a.middles, a.ivar, a.fraction, a.given_up, shape.first, shape.nwave,
-                     shape.nout, shape.fibres)
-        self._launch(assembly.find_middles, shape.fibres * -(-shape.nout // assembly.MANY), a.middles, a.chi2pix,
-                     a.bits, shape.nout, shape.fibres)
-        self._launch(assembly.write[kept.itemsize], bins, a.to_flux, a.to_ivar, a.to_chi2pix, a.to_pixmask_fraction,
-                     a.to_mask, a.to_status, a.status, a.flux, a.ivar, a.chi2pix, a.fraction, a.bits, a.middles,
-                     a.targets, a.widths, BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES, real.tiny, real.max, shape.nfibre,
-                     shape.nout, shape.fibres)
-        self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), a.to_resolution, a.resolution,
-                     a.targets, a.status, a.resolution.shape[1], shape.nout)
+        self._launch(assembly.mark, bins, marks="given_up")
+        self._launch(assembly.find_middles, shape.fibres * -(-shape.nout // assembly.MANY))
+        self._launch(assembly.write[kept.itemsize], bins, factor=BAD_FIT, alone=BAD_FIT_ALONE, few=FEW_FIBRES,
+                     least=real.tiny, largest=real.max)
+        self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), width=a.resolution.shape[1])
+
+    def _add_parts(self, whole: DeviceArray | str, parts: DeviceArray | str, lanes: int, count: int) -> None:
+        """whole = sums of `count` parts each, in order."""
+        self._launch(gradients.add_parts, lanes, whole=whole, parts=parts, count=count)
 
     def _count(self, what: int, marks: DeviceArray, wanted: int, bins: tuple[int, int] | None = None) -> None:
         """How many of the bins, all by default, of every fibre have a mark, into one row of the counts."""
-        parts, fibres, nwave = self.arrays.parts, self.shape.fibres, marks.shape[1]
-        self._launch(normal.count_marks, fibres * normal.PARTS, parts, marks, wanted, *(bins or (0, nwave)), nwave)
-        self._launch(gradients.add_parts, fibres, self.arrays.counts.part(what, what + 1), parts, normal.PARTS)
+        fibres, nwave = self.shape.fibres, marks.shape[1]
+        first, end = bins or (0, nwave)
+        self._launch(normal.count_marks, fibres * normal.PARTS, marks=marks, wanted=wanted, first=first, end=end,
+                     nwave=nwave)
+        self._add_parts(self.arrays.counts.part(what, what + 1), "parts", fibres, normal.PARTS)

@@ -6,6 +6,7 @@ import numpy as np
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import NO_PIXELS, may_be_odd
 from gpu_extract.data import NOT_MEASURED, Array, Image, IntArray
+from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.flow import ONCE, Flow, Turn
 from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN
@@ -23,25 +24,23 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
             for place, values in zip(columns, seen.tolist(), strict=True)]
 
 
-def take_piece(flow: Flow, p: int, image: Image, job: Job, recorder: Recorder, *, rows: dict[str, np.ndarray],
-               graphs: bool, turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
-    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again; the other
-    arguments are those of Flow.again."""
+def take_piece(flow: Flow, p: int, find: Callable[[Array], list[IntArray]], recorder: Recorder, *,
+               rows: dict[str, np.ndarray], graphs: bool,
+               turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
+    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again, and with
+    more iterations where those that were queued did not do.
+
+    find: these pixels, from what is seen of all; a later pass knows them. The other arguments are those of Flow.again.
+    """
     with recorder.span("wait"):
         told = flow.take(p)
     with recorder.span("odd pixels"):
-        odd = odd_pixels(flow, image, job, flow.pieces[p].bundles, told["seen"])
-    if any(map(len, odd)):
+        odd = find(told["seen"])
+    if turn.first and any(map(len, odd)):
         told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
-    return insist(flow, p, odd, rows, recorder, told=told, graphs=graphs, turn=turn), odd
-
-
-def insist(flow: Flow, p: int, odd: list[IntArray], rows: dict[str, np.ndarray], recorder: Recorder, *,
-           told: dict[str, np.ndarray], graphs: bool, turn: Turn) -> dict[str, np.ndarray]:
-    """What is told of piece p, done again with more iterations where those that were queued did not do."""
     if is_undone(told):
         told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn._replace(patient=True))
-    return told
+    return told, odd
 
 
 def is_undone(told: Mapping[str, np.ndarray]) -> bool:
@@ -67,11 +66,12 @@ def facts_of(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
 
 
 def is_cpus(facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int], warn: Callable[[str], None]) -> bool:
-    """Whether a bundle is the CPU's: its solution has run away, it did not converge, or all its fibres were lost.
+    """Whether a bundle is the CPU's: no core knows its band, its solution has run away or did not converge, or all its
+    fibres were lost.
 
     fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
     """
-    if facts.get("ran_away"):
+    if facts["halfband"] > NARROW or facts.get("ran_away"):
         return True
     if facts["error"] <= gradients.CLOSE * max(TOLERANCE, facts["floor"]):
         return len(lost) == len(fibres)

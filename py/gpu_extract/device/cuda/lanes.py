@@ -11,7 +11,7 @@ LONG = 2 * TILE      # of poles: so many are lanes enough, and halos count less 
 SHORT = TILE // 2    # of solutions, which wait for memory: twice as many lanes do so side by side
 MOST = 9, 12    # bins of the other fibre and rows of a spot that a lane of `couple` has in its registers
 TERMS = 52      # most terms along x times rows that a lane of `make` has in its registers
-OF_PRODUCT, OF_SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
+PRODUCT, SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
 
 def tile_of(nwave: int, most: int = TILE) -> int:
@@ -35,12 +35,12 @@ def couple_parts(hw: int) -> int:
     return -(-(2 * hw + 1) // MOST[0])
 
 
-def couple_numbers(hw: int, ny: int) -> tuple[int, int]:
+def couple_size(hw: int, ny: int) -> tuple[int, int]:
     """How many bins of the other fibre these are, and how many rows at a time, both as even as can be."""
     return -(-(2 * hw + 1) // couple_parts(hw)), -(-ny // -(-ny // MOST[1]))
 
 
-def rows_together(ny: int, terms: int) -> int:
+def make_rows(ny: int, terms: int) -> int:
     """Rows of a spot that a lane of `make` makes together, as even as can be; terms: of its cores, along x."""
     return -(-ny // -(-ny // max(TERMS // terms, 1)))
 

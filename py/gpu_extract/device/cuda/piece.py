@@ -1,5 +1,5 @@
 """What a piece of a frame is on the device: some bundles of equal shape, side by side."""
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpu_extract.device.cuda.seam import DeviceArray
 
@@ -31,10 +31,6 @@ class PieceShape:
     def nout(self) -> int:
         """Bins that are kept."""
         return self.last - self.first
-
-    def of(self, bundles: int) -> "PieceShape":
-        """The same with another number of bundles."""
-        return replace(self, bundles=bundles)
 
 
 @dataclass(frozen=True)

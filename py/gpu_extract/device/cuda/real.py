@@ -49,11 +49,10 @@ class CupyDevice(Device):
     def stream(self) -> Any:
         return self._cupy.cuda.Stream(non_blocking=True)
 
-    def event(self) -> Any:
-        return self._cupy.cuda.Event()
-
-    def record(self, event: Any, stream: Any) -> None:
+    def record(self, stream: Any) -> Any:
+        event = self._cupy.cuda.Event()
         event.record(stream)
+        return event
 
     def wait(self, stream: Any, event: Any) -> None:
         stream.wait_event(event)
@@ -66,9 +65,7 @@ class CupyDevice(Device):
         return context
 
     def mark(self) -> Any:
-        event = self._cupy.cuda.Event()
-        event.record(self._cupy.cuda.get_current_stream())
-        return event
+        return self.record(self._cupy.cuda.get_current_stream())
 
     def between(self, first: Any, second: Any) -> float:
         first.synchronize()

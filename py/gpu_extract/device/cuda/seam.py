@@ -51,11 +51,8 @@ class Device(Protocol):
     def stream(self) -> Any:
         """A new stream."""
 
-    def event(self) -> Any:
-        """A new event; it counts as reached until it is first recorded."""
-
-    def record(self, event: Any, stream: Any) -> None:
-        """The event is reached when all that is on the stream so far is done."""
+    def record(self, stream: Any) -> Any:
+        """An event that is reached when all that is on the stream so far is done."""
 
     def wait(self, stream: Any, event: Any) -> None:
         """What is put on the stream from now on begins after the event."""

@@ -8,6 +8,7 @@ nowhere but where the text says fma, so that both round alike.
 What both languages must know is written once: arguments and sizes in the headers, what files hold in gpu_extract.data.
 """
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -33,8 +34,8 @@ class TextKernel:
     """A kernel whose text is CUDA C++.
 
     function: its name in the header `module`.h, a template where there are numbers
-    kinds: of its arguments behind the lane's number, "f8" a number, "f8[]" a C-contiguous array; then "n", the
-        template's numbers, which do not travel
+    arguments: their names, behind the lane's number
+    kinds: of these, "f8" a number, "f8[]" a C-contiguous array; then "n", the template's numbers, which do not travel
     block: threads in a block; real: kind of what a template calls Real; wide: half-band from which on a lane is a team
     of threads, 0: it is always one; beside: registers that such a thread gets along with beside 2 for each diagonal of
     the band, 0: it has as many as the compiler likes
@@ -42,6 +43,7 @@ class TextKernel:
 
     function: str
     module: str
+    arguments: tuple[str, ...]
     kinds: tuple[str, ...]
     block: int
     real: str = ""
@@ -80,6 +82,14 @@ class TextKernel:
     def travelling(self) -> tuple[str, ...]:
         """Kinds of the arguments that a launch gives."""
         return tuple(kind for kind in self.kinds if kind[0] != "n")
+
+    def bound(self, own: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments of a launch by their names in the header: its own, a string for what is known by that name; of
+        all others what is known by theirs. Raises TypeError where it is given what it does not take."""
+        if not own.keys() <= set(self.arguments):
+            raise TypeError(f"{self.name} takes {', '.join(self.arguments)}, was given {', '.join(own)}")
+        given = (own.get(name, name) for name in self.arguments)
+        return tuple(known[value] if isinstance(value, str) else value for value in given)
 
     @property
     def entry(self) -> str:
@@ -127,7 +137,8 @@ def kernels_of(module: str) -> list[TextKernel]:
     """The kernels of a header, without numbers."""
     found = re.findall(r"(?:template <(.*)>\n)?(BLOCK|TEAMS)\((\d+)(?:, (\d+))?\) void (\w+)\(index \w+, ([^)]*)\)",
                        _header(module))
-    return [TextKernel(function, module, _kinds_of(arguments, template, real), *(
+    return [TextKernel(function, module, tuple(re.findall(r"(\w+)(?:,|$)", arguments)),
+                       _kinds_of(arguments, template, real), *(
                 (int(size), real) if mark == "BLOCK" else (WARP, real, int(size), int(beside or 0))))
             for template, mark, size, beside, function, arguments in found
             for real in (("f4", "f8") if "Real" in template else ("",))]

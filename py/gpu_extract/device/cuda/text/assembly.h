@@ -103,7 +103,7 @@ constexpr signed char LOST = 127;      // status, on the device alone, of a bin 
 // fibres. What the frame's type does not hold (assemble.held): ivar below `least`, its smallest number that has all its
 // digits, and what is above `largest`.
 template <typename Real>
-BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi, Real *to_fraction, unsigned *to_mask,
+BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi2pix, Real *to_pixmask_fraction, unsigned *to_mask,
                       signed char *to_status, signed char *status, const double *flux, const double *ivar,
                       const double *chi2pix, const double *fraction, const unsigned *bits, const double *middles,
                       const index *targets, const double *widths, double factor, double alone, index few, double least,
@@ -121,21 +121,21 @@ BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi, Real 
     bool faint = weight < least && !(mask & NODATA), held = !(faint || isinf(light) || isinf(weight));
     to_flux[to] = held ? light : (Real)0;
     to_ivar[to] = held ? weight : (Real)0;
-    to_chi[to] = (Real)(chi > largest ? largest : chi);
-    to_fraction[to] = (Real)fraction[n];
+    to_chi2pix[to] = (Real)(chi > largest ? largest : chi);
+    to_pixmask_fraction[to] = (Real)fraction[n];
     to_mask[to] = held ? mask : mask | NODATA;
     to_status[to] = (signed char)(held ? status_of(status[n], mask) : (int)FAILED);
     if (!held)
         status[n] = LOST;
 }
 
-// An element of the resolution, after `write`; to: (rows, width, nout).
+// An element of the resolution, after `write`; to_resolution: (rows, width, nout).
 template <typename Real>
-BLOCK(128) void resolve(index n, Real *to, const double *resolution, const index *targets, const signed char *status,
+BLOCK(128) void resolve(index n, Real *to_resolution, const double *resolution, const index *targets, const signed char *status,
                         index width, index nout)
 {
     index f = n / (width * nout);
     if (targets[f] >= 0)
-        to[targets[f] * width * nout + n % (width * nout)] = status[f * nout + n % nout] == LOST ? (Real)0
+        to_resolution[targets[f] * width * nout + n % (width * nout)] = status[f * nout + n % nout] == LOST ? (Real)0
                                                                                                  : (Real)resolution[n];
 }

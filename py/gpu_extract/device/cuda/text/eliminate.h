@@ -152,8 +152,8 @@ BLOCK(64) void extend(index n, double *inverse, const double *low, const int *ga
     if (q <= H)
         return;
     EACH_CHOSEN(m, chosen, chosen.listed() ? n / nwave : n % lanes) {
-        Read factor = rows_of<Read>(chosen, low, H + 1, m, nwave);
-        Write z = rows_of<Write>(chosen, inverse, width, m, nwave);
+        Read factor = rows_of(chosen, low, H + 1, m, nwave);
+        Write z = rows_of(chosen, inverse, width, m, nwave);
         double known[H];
         EACH(b, H)
             known[b] = z.first[(q - H + b) * z.row + (H - b) * z.element];
@@ -220,7 +220,7 @@ BLOCK(64) void product(index n, double *v, const double *blocks, const double *i
             continue;
         int row = (int)pair.row, column = (int)pair.column;
         const double *z = inverse + (chosen.listed() ? m * nwave * width : pair.j);
-        Write made = rows_of<Write>(chosen, v, wide + 1, m, nwave);
+        Write made = rows_of(chosen, v, wide + 1, m, nwave);
         double sums[P][Q] = {};
         LOOP(int, r, larger(p - H, 0), smaller(p + P + H, end)) {
             double here[Q];
@@ -266,7 +266,7 @@ BLOCK(64) void share(index n, double *shares, const double *v, const double *blo
             continue;
         Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
         int row = (int)pair.row, column = (int)pair.column;
-        Read mine = rows_of<Read>(chosen, v, wide + 1, m, nwave);
+        Read mine = rows_of(chosen, v, wide + 1, m, nwave);
         int next = (int)mine.row, step = (int)mine.element;
         double sums[P][S] = {};
         LOOP(int, r, larger(t - H, 0), pair.j < 0 ? 0 : smaller(t + S + H, end)) {

@@ -30,7 +30,7 @@ BLOCK(32) void bound(index i, double *facts, int *flags, const double *tops, con
         fibre[WIDTH] = fibre[TOO_DEEP] = 0;
         fibre[CUT_HOLDS] = 0;
         fibre[FIRST_THETA] = 0.0;
-        fibre[FIRST_GAMMA] = fibre[FAR_SHARE] = 1.0;
+        fibre[FIRST_GAMMA] = fibre[FAR_THETA] = fibre[FAR_SHARE] = 1.0;
     }
 }
 
@@ -67,31 +67,37 @@ BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, cons
 }
 
 // The answers to set `set` of the questions: each says that a fact is at most, GAMMA at least, some value.
-LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *table, index set, index lanes)
+LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *questions, index set, index lanes)
 {
     EACH(q, QUESTIONS) {
-        const double *asked = table + (set * QUESTIONS + q) * ASKED;
+        const double *asked = questions + (set * QUESTIONS + q) * ASKED;
         EACH(fact, GAMMA + 1)
             if (yes[q * lanes] > 0.0 && asked[3] == fact)
                 told[fact] = fact == GAMMA ? larger(told[fact], asked[4]) : smaller(told[fact], asked[4]);
     }
 }
 
-// What the answers say: to the first two sets, the second where the first leaves something open; or to those that `between`
-// says, as in `ask`; and which rung that makes it. Who is asked next: with the set of the rung who is above the first one;
-// then, with set -between, those of whom all that is known is that they are coupled more strongly than usual; in the end
-// all that were measured in band number `width` are active.
-BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *table, const double *ratios,
-                     index rungs, index between, index width, index lanes)
+// What the answers say: to the first two sets, the second where the first leaves something open, and to set `beyond`, where
+// that was asked with them: the coupling to fibres farther than the next, squared; or to those that `between` says, as in
+// `ask`; and which rung that makes it. Who is asked next: with the set of the rung who is above the first one; then, with set
+// -between, those of whom all that is known is that they are coupled more strongly than usual; in the end all that were
+// measured in band number `width` are active.
+BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *questions, const double *ratios,
+                     index rungs, index between, index beyond, index width, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ALIVE] == 0 || fibre[WIDTH] != width)
         return;
     double told[GAMMA + 1] = {fibre[COND], fibre[THETA], fibre[GAMMA]};
     if (fibre[ACTIVE] > 0)
-        learn_set(told, yes + i, table, between > 0 ? 1 + fibre[RUNG] : -between, lanes);
+        learn_set(told, yes + i, questions, between > 0 ? 1 + fibre[RUNG] : -between, lanes);
     if (between == 0 && !(told[COND] < INFINITY && told[THETA] < 1.0 && told[GAMMA] > 0.0))
-        learn_set(told, yes + QUESTIONS * lanes + i, table, 1, lanes);
+        learn_set(told, yes + QUESTIONS * lanes + i, questions, 1, lanes);
+    if (beyond > 0) {
+        double far[GAMMA + 1] = {INFINITY, 1.0, 0.0};
+        learn_set(far, yes + 2 * QUESTIONS * lanes + i, questions, beyond, lanes);
+        fibre[FAR_THETA] = far[THETA];
+    }
     EACH(fact, GAMMA + 1)
         fibre[(Fact)fact] = told[fact];
     int rung = -1;
@@ -103,7 +109,7 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
 }
 
 // The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.
-BLOCK(64) void gauge(index n, double *sums, const double *band, const double *taken, const double *sides,
+BLOCK(64) void gauge(index n, double *chunks, const double *band, const double *taken, const double *sides,
                      const double *roots, const int *flags, index half, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
@@ -127,12 +133,12 @@ BLOCK(64) void gauge(index n, double *sums, const double *band, const double *ta
         both += given * sx;
         last = larger(last, beyond);
     }
-    Write{sums + i, SUMS * lanes, lanes}.put({last, ones, cross, both}, c);
+    rows_of(chunks, SUMS, i, lanes).put({last, ones, cross, both}, c);
 }
 
 // What GATHERED chunks make of one of their `count` numbers: the largest where it is one of the first `maxima`, else the
 // sum; of fibres whose gate is `open`.
-BLOCK(64) void gather(index n, double *sums, const double *chunks, const int *gate, index open, index count, index maxima,
+BLOCK(64) void gather(index n, double *groups, const double *chunks, const int *gate, index open, index count, index maxima,
                       index nchunks, index lanes)
 {
     index i = n % lanes, k = n / lanes % count, group = n / lanes / count;
@@ -144,7 +150,7 @@ BLOCK(64) void gather(index n, double *sums, const double *chunks, const int *ga
         values[c] = group * GATHERED + c < nchunks ? given.at(group * GATHERED + c, k) : 0.0;
     EACH(c, GATHERED)
         total = k < maxima ? larger(total, values[c]) : total + values[c];
-    sums[n] = total;
+    groups[n] = total;
 }
 
 // What all groups make of their numbers, so many asked for at a time.
@@ -175,13 +181,13 @@ LANE double allowed(double limit, double most, double cond)
 
 // By how much a band misses the limit on what it cuts off (decorrelate.limits; a diagonal more is `decay` times less),
 // which band is wanted next, and the squares of S.
-BLOCK(32) void conclude(index i, double *facts, int *flags, const double *sums, double most_tail, double decay,
+BLOCK(32) void conclude(index i, double *facts, int *flags, const double *groups, double most_tail, double decay,
                         index width, index ngroups, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
-    auto [last, ones, cross, both] = of_groups<SUMS, 1>(rows_of(sums, SUMS, i, lanes), ngroups).of;
+    auto [last, ones, cross, both] = of_groups<SUMS, 1>(rows_of(groups, SUMS, i, lanes), ngroups).of;
     double excess = fibre[EXCESS] = 4.0 * last / larger(fibre[GAMMA], 1e-300) / most_tail;
     double steps = excess > 1.0 ? larger(1.0, floor(log(excess) / log(decay) + 0.5)) : 0.0;
     fibre[WANTED] = steps > 0.0 ? (int)width + (int)smaller(steps, 9.0) : 0;
@@ -250,22 +256,6 @@ BLOCK(32) void widen(index i, int *wider, const int *depth, double *facts, int *
     while (width < widths - 1 && pow(decay, 0.25 * (halves[width] - halves[0])) < 1.2 * facts[EXCESS * lanes + i])
         width++;
     wider[3 * lanes + i] = halves[width];
-}
-
-// The coupling to fibres farther than the next, squared, from the answers to set `beyond` of the questions: of who has
-// such fibres eliminated.
-BLOCK(32) void learn_far(index i, double *facts, const int *flags, const double *yes, const double *sizes,
-                         const double *table, double distant, index beyond, index nd, index lanes, index size)
-{
-    double theta = 1.0;
-    bool asked = false;
-    LOOP(index, d, 2, nd)
-        asked = asked || counting(i, sizes, distant, d, lanes, size) >= 0 ||
-                counting(lanes + i, sizes, distant, d, lanes, size) >= 0;
-    LOOP(index, q, 0, QUESTIONS)
-        if (asked && flags[ALIVE * lanes + i] > 0 && yes[(2 * QUESTIONS + q) * lanes + i] > 0.0)
-            theta = smaller(theta, table[(beyond * QUESTIONS + q) * ASKED + 4]);
-    facts[FAR_THETA * lanes + i] = theta;
 }
 
 // Who is asked whether a matrix tells their bins apart (decorrelate.weak): those of whom facts do not exclude that a bin is
@@ -365,13 +355,13 @@ BLOCK(32) void tell(index i, int *flags, const double *yes, index flag, index qu
 
 // The same of the couplings to farther fibres: the least of the shares of S, of which the first is `most`, that they are
 // within.
-BLOCK(32) void learn_share(index i, double *facts, const int *flags, const double *yes, const double *table, double most,
+BLOCK(32) void learn_share(index i, double *facts, const int *flags, const double *yes, const double *questions, double most,
                            index set, index lanes)
 {
     LOOP(index, q, 0, flags[ACTIVE * lanes + i] > 0 ? QUESTIONS : 0)
         if (yes[q * lanes + i] > 0.0) {
             double &share = facts[FAR_SHARE * lanes + i];
-            share = smaller(share, most * table[(set * QUESTIONS + q) * ASKED + 4]);
+            share = smaller(share, most * questions[(set * QUESTIONS + q) * ASKED + 4]);
         }
 }
 
@@ -393,9 +383,10 @@ struct Coupled {
         return smaller(value, sqrt(here[FAR_SHARE] * there[FAR_SHARE]));
     }
     // What coupling of fibre `place` to fibres farther than the next, and of those on its one side to those on the other,
-    // leaves in S of the fibre, in its norm, when these are eliminated one by one; theta: of `place`; worst: a spectrum of
-    // the scaled S that is not expected to be worse, for the quickest of the bounds.
-    LANE double orders(index place, double theta) const
+    // leaves in S of the fibre, in its norm, when these are eliminated one by one; outwards: -1 or 1 where `place` is in a
+    // chain, and only fibres below or above it are eliminated before it, else 0; theta: of `place`; worst: a spectrum of the
+    // scaled S that is not expected to be worse, for the quickest of the bounds.
+    LANE double orders(index place, index outwards, double theta) const
     {
         double near_theta = 0.0, longest = 0.0, second = 0.0, all = 0.0;
         LOOP(index, near, place - 1, place + 2) {
@@ -407,9 +398,11 @@ struct Coupled {
                 if (far < 0)
                     continue;
                 double found = sizes[d * own.lanes + smaller(near, far)], value = between(near, far, found);
+                bool from_here = near == place && (far - place) * outwards >= 0;
+                bool across = outwards == 0 && (near < place ? far > place : far < place - 1);
                 longest = larger(longest, found);
-                second += near == place && found <= distant ? value * value : 0.0;
-                all += near == place || (near < place ? far > place : far < place - 1) ? value : 0.0;
+                second += from_here && found <= distant ? value * value : 0.0;
+                all += from_here || across ? value : 0.0;
             }
         }
         theta = sqrt(theta * near_theta);
@@ -420,14 +413,15 @@ struct Coupled {
     // The same, with that of fibres in chains, as far as it comes through those before them.
     LANE double all_orders() const
     {
-        double total = orders(own.i, own[THETA]);
+        double total = orders(own.i, 0, own[THETA]);
         LOOP(index, side, 0, 2) {
             double through = 1.0;
+            index outwards = side > 0 ? 1 : -1;
             LOOP(index, n, 0, depth[side * own.lanes + own.i]) {
-                index j = own.i + (side > 0 ? n + 1 : -n - 1);
+                index j = own.i + outwards * (n + 1);
                 double theta = own.at(j)[FIRST_THETA];
                 through *= theta;
-                total += through * orders(j, theta);
+                total += through * orders(j, outwards, theta);
             }
         }
         return total;
@@ -466,14 +460,4 @@ BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, c
     if (fibre[ALIVE] > 0 && wide_enough && fibre[TELLS] > 0 && all.eliminated_tell() &&
         all.all_orders() <= allowed(coupling, most_coupling, fibre[COND]))
         fibre[STATUS] = GOOD;
-}
-
-// FAILED for all fibres that have any weight, the others EMPTY.
-BLOCK(32) void leave(index i, int *flags, const double *weight, index nwave, index lanes)
-{
-    int *status = flags + STATUS * lanes + i;
-    *status = EMPTY;
-    LOOP(index, j, i * nwave, (i + 1) * nwave)
-        if (weight[j] > 0.0)
-            *status = FAILED;
 }

@@ -25,7 +25,7 @@ BLOCK(64) void divide(index n, double *inverse, double *sums, const double *side
 // Squares of Q: the largest (QQ)_jj / S_jj - 1 of what is stored, infinite where a row of Q is cancelled
 // (narrow.simd_finish), the largest share of s that is beyond the band, and the largest change of the flux, in sigma; 1'QQ1,
 // 1'QQx and x'QQx: of every chunk of bins.
-BLOCK(64) void square(index n, double *squares, const double *sums, const double *left, const double *band,
+BLOCK(64) void square(index n, double *chunks, const double *sums, const double *left, const double *band,
                       const int *flags, double cancelled, index kept, index ndiag, index nwave, index reach, index lanes)
 {
     index i = n % lanes, c = n / lanes;
@@ -51,19 +51,19 @@ BLOCK(64) void square(index n, double *squares, const double *sums, const double
         share = larger(share, s != 0.0 ? fabs(ones_left / s) : 0.0);
         moves = larger(moves, s != 0.0 ? fabs(x_left - y / s * ones_left) : 0.0);
     }
-    Write{squares + i, SQUARES * lanes, lanes}.put({worst, share, moves, ones, cross, both}, c);
+    rows_of(chunks, SQUARES, i, lanes).put({worst, share, moves, ones, cross, both}, c);
 }
 
 // FAILED where Q disagrees with S (narrow.simd_finish.finish), or more of s than `most` is beyond the band: a tenth of that
 // where its tail is known to be within the limit only bin by bin, by a bound that is not as far above it. So it is where the
 // flux moves by more than the poles of that are enough for.
-BLOCK(32) void agree(index i, int *flags, const double *squares, double *facts, const double *table, double agreement,
+BLOCK(32) void agree(index i, int *flags, const double *groups, double *facts, const double *table, double agreement,
                      double most, index ngroups, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
         return;
-    auto [worst, share, moves, ones, cross, both] = of_groups<SQUARES, 3>(rows_of(squares, SQUARES, i, lanes), ngroups).of;
+    auto [worst, share, moves, ones, cross, both] = of_groups<SQUARES, 3>(rows_of(groups, SQUARES, i, lanes), ngroups).of;
     double s11 = fibre[ONES], s1x = fibre[CROSS], sxx = fibre[BOTH], geometric = sqrt(s11 * sxx);
     worst = larger(worst, fabs(ones - s11) / s11);
     if (geometric > 0.0)

@@ -11,8 +11,8 @@ constexpr double TINY = 1e-15;      // of a bin's own diagonal: smaller pivots a
 constexpr int SIDES = 2;            // right sides of a pole: ones and x
 
 // Elements of an array that one lane goes through: element a of row j is first[j row + a element].
-struct Read {
-    const double *first;
+template <typename Kind> struct Rows {
+    Kind *first;
     index row, element;
 
     template <int N> LANE void get(double (&values)[N], index j) const
@@ -23,21 +23,28 @@ struct Read {
     }
     LANE double one(index j) const { return first[j * row]; }
     LANE double at(index j, index a) const { return first[j * row + a * element]; }
+    template <int N> LANE void put(const double (&values)[N], index j) const
+    {
+        Kind *here = first + j * row;
+        EACH(a, N)
+            here[a * element] = values[a];
+    }
 };
+using Read = Rows<const double>;
+using Write = Rows<double>;
 
 // Rows of `width` numbers, lanes fastest: those of one lane.
-LANE Read rows_of(const double *array, index width, index lane, index lanes)
+template <typename Kind> LANE Rows<Kind> rows_of(Kind *array, index width, index lane, index lanes)
 {
-    return Read{array + lane, width * lanes, lanes};
+    return {array + lane, width * lanes, lanes};
 }
 
 // The same of fibre or pair i of those that are chosen. What listed pairs have alone lies pair after pair, row after row:
 // lanes side by side do not work on pairs side by side.
-template <typename Rows, typename Kind>
-LANE Rows rows_of(const Chosen &chosen, Kind *array, index width, index i, index nwave)
+template <typename Kind> LANE Rows<Kind> rows_of(const Chosen &chosen, Kind *array, index width, index i, index nwave)
 {
-    return chosen.listed() ? Rows{array + i * nwave * width, width, 1}
-                           : Rows{array + i, width * chosen.lanes, chosen.lanes};
+    return chosen.listed() ? Rows<Kind>{array + i * nwave * width, width, 1}
+                           : rows_of(array, width, i, chosen.lanes);
 }
 
 // Numbers that row j of a symmetric matrix meets at distances first, first + 1, ... from its diagonal, after and before
@@ -69,18 +76,6 @@ struct Around {
             total += after[b] * x.after[b];
             total += before[b] * x.before[b];
         }
-    }
-};
-
-struct Write {
-    double *first;
-    index row, element;
-
-    template <int N> LANE void put(const double (&values)[N], index j) const
-    {
-        double *here = first + j * row;
-        EACH(a, N)
-            here[a * element] = values[a];
     }
 };
 
@@ -267,22 +262,6 @@ template <int H, int WIDE> struct Inverse {
     }
 };
 
-// Elements 0 .. H of the rows keep .. known - 1 of the inverse from the factor, beginning at row stop - 1.
-template <int H> LANE void invert_rows(Write inverse, Read low, index keep, index known, index stop)
-{
-    Inverse<H, H> carried;
-    double factor[H + 1], next[H + 1], z[H + 1];
-    low.get(factor, stop - 1);
-    ONE_BY_ONE
-    for (index j = stop - 1; j >= keep; j--) {
-        low.get(next, j > keep ? j - 1 : j);
-        carried.row(z, factor);
-        if (j < known)
-            inverse.put(z, j);
-        copy(factor, next);
-    }
-}
-
 // One pole down: rows of y_1, y_x (forward substitutions) and the factor of S + shift.
 template <int H>
 LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
@@ -315,24 +294,25 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
     }
 }
 
-// The same pole up: rows of the solutions for 1 and x and of z_0 .. z_ND of Z = (S + shift)^-1.
-template <int H, int ND> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
+// The same pole up, or, where N is 0, a factor alone, from row stop - 1 on: rows keep .. known - 1 of the N solutions, for 1
+// and x, and of z_0 .. z_ND of the inverse.
+template <int H, int ND, int N> LANE void invert_rows(Write found, Read work, index keep, index known, index stop)
 {
     constexpr int WIDE = H > ND ? H : ND;
     Inverse<H, WIDE> carried;
-    double later[SIDES][H] = {}, in[SIDES + H + 1], next[SIDES + H + 1], low[H + 1], z[WIDE + 1], out[SIDES + ND + 1];
+    double later[N > 0 ? N : 1][H] = {}, in[N + H + 1], next[N + H + 1], low[H + 1], z[WIDE + 1], out[N + ND + 1];
     work.get(in, stop - 1);
     EACH(kept, 2) {
         ONE_BY_ONE
         for (index j = (kept ? known : stop) - 1; j >= (kept ? keep : known); j--) {
             work.get(next, j > keep ? j - 1 : j);
             EACH(a, H + 1)
-                low[a] = in[SIDES + a];
-            EACH(r, SIDES)
+                low[a] = in[N + a];
+            EACH(r, N)
                 out[r] = behind<H>(in[r] * low[0], low, later[r]);
             carried.row(z, low);
             EACH(a, ND + 1)
-                out[SIDES + a] = z[a];
+                out[N + a] = z[a];
             if (kept)
                 found.put(out, j);
             copy(in, next);

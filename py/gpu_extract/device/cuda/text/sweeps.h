@@ -57,7 +57,7 @@ TEAMS(10) void factor(index n, double *low, const int *halo, const int *gate, co
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
     EACH_CHOSEN(i, chosen, n % chosen.beside())
-        factor_rows<H, T>(rows_of<Write>(chosen, low, H + 1, i, nwave), Read{band + place + i * between, row, element},
+        factor_rows<H, T>(rows_of(chosen, low, H + 1, i, nwave), Read{band + place + i * between, row, element},
                           mine.number ? mine.start(halo[mine.number * lanes + i]) : 0, mine.first, mine.last);
 }
 
@@ -69,7 +69,7 @@ TEAMS(10, 92) void invert(index n, double *inverse, const double *low, const int
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
     EACH_CHOSEN(i, chosen, n % chosen.beside())
-        invert_rows<H, T>(rows_of<Write>(chosen, inverse, width, i, nwave), rows_of<Read>(chosen, low, H + 1, i, nwave),
+        invert_rows<H, H, 0, T>(rows_of(chosen, inverse, width, i, nwave), rows_of(chosen, low, H + 1, i, nwave),
                           mine.first, mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
 }
 
@@ -83,7 +83,7 @@ BLOCK(32) void precondition_down(index n, double *y, const double *r, const doub
     index i = n % lanes;
     Tile mine(n / lanes, fine, nwave);
     if (state[i / nfibre * facts] != 0.0)
-        forward_rows<H>(Write{y + i * nwave, 1, 1}, Read{r + i * nwave, 1, 1}, Read{low + i, (H + 1) * lanes, lanes},
+        forward_rows<H>(Write{y + i * nwave, 1, 1}, Read{r + i * nwave, 1, 1}, rows_of(low, H + 1, i, lanes),
                         mine.start(2 * longest(halo, i, tile, nwave, lanes)), mine.first, mine.last);
 }
 
@@ -100,7 +100,7 @@ BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *
     double total = 0.0;
     if (mine.first < nwave)
         total = backward_rows<H>(Write{z + i * nwave, 1, 1}, Read{y + i * nwave, 1, 1},
-                                 Read{low + i, (H + 1) * lanes, lanes}, Read{r + i * nwave, 1, 1}, mine.first,
+                                 rows_of(low, H + 1, i, lanes), Read{r + i * nwave, 1, 1}, mine.first,
                                  mine.last, mine.stop(2 * longest(halo, i, tile, nwave, lanes)));
     parts[i * nparts + t] = total;
 }
@@ -129,14 +129,14 @@ constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c
 // here: what is asked about is nearly singular on purpose, and forgets nothing.
 template <int H, int T>
 TEAMS(5) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
-                  int *flags, const double *table, index between, index beyond, index nwave, index reach, index lanes)
+                  int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
 {
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
     set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set < 2 ? set : beyond;
-    const double *asked = table + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
+    const double *asked = questions + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
     yes[n] = definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
                                  asked[1] * fibre[BOUND], asked[2], nwave);
 }
@@ -164,17 +164,6 @@ struct Pole {
     }
 };
 
-// halo of S of the fibres whose band has number `width`.
-template <int H, int T>
-TEAMS(10) void settle_pole(index n, int *halo, const int *flags, const double *band, index width, index nwave, index tile,
-                           index reach, index lanes)
-{
-    index i = n % lanes;
-    Tile mine(n / lanes, tile, nwave);
-    if (holds(flags, i, lanes) && flags[WIDTH * lanes + i] == width)
-        halo[n] = (int)halo_before<H, T>(rows_of(band, reach + 1, i, lanes), mine.first, nwave);
-}
-
 // work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
 template <int H, int T>
 TEAMS(10) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
@@ -186,7 +175,7 @@ TEAMS(10) void poles_down(index n, double *work, const double *band, const doubl
         return;
     index i = pole.fibre;
     Tile mine(n / pole.many, tile, nwave);
-    pole_down<H, T>(Write{work + n % pole.many, columns * pole.many, pole.many}, rows_of(band, reach + 1, i, lanes),
+    pole_down<H, T>(rows_of(work, columns, n % pole.many, pole.many), rows_of(band, reach + 1, i, lanes),
                     rows_of(sides, SIDES, i, lanes), pole.shift, mine.above(halo, i, lanes), mine.first, mine.last);
 }
 
@@ -200,8 +189,8 @@ TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const in
     if (!pole.wanted)
         return;
     Tile mine(n / pole.many, tile, nwave);
-    pole_up<H, ND, T>(Write{found + n % pole.many, (SIDES + ND + 1) * pole.many, pole.many},
-                      Read{work + n % pole.many, columns * pole.many, pole.many}, mine.first, mine.last,
+    invert_rows<H, ND, SIDES, T>(rows_of(found, SIDES + ND + 1, n % pole.many, pole.many),
+                      rows_of(work, columns, n % pole.many, pole.many), mine.first, mine.last,
                       mine.below(halo, pole.fibre, lanes));
 }
 

@@ -106,30 +106,22 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
     }
 }
 
-// Elements of a band matrix, pivots as `safe_row` has them.
+// Elements of a band matrix, pivots as `safe_row` has them; rows of the factor from `keep` on are stored.
 template <int H, int T> struct Eliminated {
     static constexpr int NUMBERS = 1;
     static constexpr bool more = true;
     Read band;
+    Write low;
+    int keep;
 
     LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
-    LANE Walk<double> to(int, int) const { return {nullptr, 0, 0}; }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
     LANE void ask(double (&asked)[1], const double *at, int place) const { asked[0] = place <= H ? *at : 0.0; }
     LANE double element(const double (&asked)[1], int place, double taken) const
     {
         double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
         return place > 0 || fma(-TINY, diagonal, value) > 0.0 ? value : diagonal;
     }
-    LANE void done(int, double *, int, double, double, double) const {}
-};
-
-// The same, rows of the factor from `keep` on are stored.
-template <int H, int T> struct Factored : Eliminated<H, T> {
-    Write low;
-    int keep;
-
-    LANE Factored(Write low, Read band, int keep) : Eliminated<H, T>{band}, low(low), keep(keep) {}
-    LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
     LANE void done(int j, double *at, int place, double, double scaled, double) const
     {
         if (j >= keep && place <= H)
@@ -144,7 +136,7 @@ template <int H, int T> LANE void factor_rows(Write low, Read band, index start,
         eliminate_rows<H, true>(low, band, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        Factored<H, T> task(low, band, (int)keep);
+        Eliminated<H, T> task{band, low, (int)keep};
         eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
@@ -163,7 +155,7 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
         for (bool first = true; first || (!same && back < at); first = false) {
             back = first ? back : 2 * back;
             Own<T, Column<H, 1>> now;
-            Eliminated<H, T> task{band};
+            Eliminated<H, T> task{band, {}, (int)at};
             eliminate_columns<H, T>(now, task, (int)(at > back ? at - back : 0), (int)at);
             MEMBERS(T, t) {
                 int place = now[t].place;
@@ -276,7 +268,7 @@ template <int H> struct Inverted {
     double known[H], z, asked[AHEAD];
 };
 
-// Rows stop - 1 .. keep of the inverse and of solutions (as `Inverse` and `behind`). task: right sides and factor of a row,
+// Rows stop - 1 .. keep of the inverse and of solutions (as recursions.invert_rows). task: right sides and factor of a row,
 // element by element, and what becomes of a row. Members meet once in a row: what they are told of it is not overwritten
 // before they have met again.
 template <int H, int T, typename Task> LANE void invert_columns(const Task &task, int keep, int stop)
@@ -329,55 +321,31 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
     }
 }
 
-// The inverse in its band.
-template <int H, int T> struct InBand {
-    Write inverse;
-    Read low;
-    int known;
-
-    LANE index row() const { return low.row; }
-    LANE const double *from(int j, int t) const { return low.first + j * low.row + (t - SIDES) * low.element; }
-    LANE double ask(const double *at, int t) const { return SIDES <= t && t <= SIDES + H ? *at : 0.0; }
-    LANE Walk<double> to(int j, int place) const { return walk<T>(inverse.first, inverse.row, inverse.element, j, place); }
-    LANE void done(int j, double *at, int place, double z) const
-    {
-        if (j < known && place <= H)
-            *at = z;
-    }
-};
-
-// Of a pole: the solutions, and the inverse up to diagonal ND.
-template <int H, int ND, int T> struct PoleUp {
+// The inverse up to diagonal ND, behind N solutions.
+template <int H, int ND, int N, int T> struct Upwards {
     Write found;
     Read work;
     int known;
 
     LANE index row() const { return work.row; }
-    LANE const double *from(int j, int t) const { return work.first + j * work.row + t * work.element; }
-    LANE double ask(const double *at, int t) const { return t <= SIDES + H ? *at : 0.0; }
-    LANE Walk<double> to(int j, int place) const { return walk<T>(found.first, found.row, found.element, j, place, SIDES); }
+    LANE const double *from(int j, int t) const { return work.first + j * work.row + (t - SIDES + N) * work.element; }
+    LANE double ask(const double *at, int t) const { return SIDES - N <= t && t <= SIDES + H ? *at : 0.0; }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(found.first, found.row, found.element, j, place, N); }
     LANE void done(int j, double *at, int place, double z) const
     {
-        if (j < known && (place <= ND || place >= T - SIDES))
+        if (j < known && (place <= ND || (N > 0 && place >= T - SIDES)))
             *at = z;
     }
 };
 
-template <int H, int T> LANE void invert_rows(Write inverse, Read low, index keep, index known, index stop)
+template <int H, int ND, int N, int T>
+LANE void invert_rows(Write found, Read work, index keep, index known, index stop)
 {
     if constexpr (T == 1) {
-        invert_rows<H>(inverse, low, keep, known, stop);
+        invert_rows<H, ND, N>(found, work, keep, known, stop);
     } else {
-        invert_columns<H, T>(InBand<H, T>{inverse, low, (int)known}, (int)keep, (int)stop);
+        invert_columns<H, T>(Upwards<H, ND, N, T>{found, work, (int)known}, (int)keep, (int)stop);
         MEMBERS(T, t) {       // all have read the last row before a team begins another pair
         }
     }
-}
-
-template <int H, int ND, int T> LANE void pole_up(Write found, Read work, index keep, index known, index stop)
-{
-    if constexpr (T == 1)
-        pole_up<H, ND>(found, work, keep, known, stop);
-    else
-        invert_columns<H, T>(PoleUp<H, ND, T>{found, work, (int)known}, (int)keep, (int)stop);
 }
