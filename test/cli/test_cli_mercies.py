@@ -260,7 +260,8 @@ def test_folders_are_looked_at_before_any_work(module, words, folder, capsys, tm
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     assert importlib.import_module(module).main(words.format(folder).split()) in (2, 3)
-    (line,) = capsys.readouterr().err.splitlines()
+    line, *more = capsys.readouterr().err.splitlines()
+    assert not more
     assert ("is an address (s3://)" if folder.startswith("s3") else " file/out") in line and "internal" not in line
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
