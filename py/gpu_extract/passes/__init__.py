@@ -4,7 +4,7 @@ The first of several passes weighs all good pixels by the read noise alone, whic
 one by the model of the pass before. What is worked out here is the same on every rank.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from gpu_extract.passes.outliers import Shape, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
 ROUNDS = 4           # of solving a bundle anew in one pass because pixels of it were rejected
+FIRST_ROUNDS = 2     # the same of the first pass
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,8 @@ class Sight:
     _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
 
     def __post_init__(self) -> None:
-        shape, before = self.cut.root.shape, self.past.before
-        own, others = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        add_pieces(others, self._corner, self.past.others)
-        error = self.psferr if self.config.psferr_in_ivar else 0.0
-        weigh(self.cut, self.past.noise.squared(self._corner, (shape[0], shape[1])),
-              own if before is None else before.expected, others, error)
+        before = self.past.before
+        self._weigh(self.cut, np.zeros(self.cut.root.shape, np.float32) if before is None else before.expected)
         if before is not None:
             self._reject(before.rejected)
             self.look(before.model, before.background)
@@ -79,12 +76,27 @@ class Sight:
         if len(smooth):
             model = (model + background(smooth, model.shape)).astype(np.float32)      # type: ignore[arg-type]
         self._restore()
-        found = find_outliers(self.cut, model, self.rows, shape=self.shape, error=self.psferr,
+        cut = self.cut if self.past.before is not None else self._judged_by(model)
+        found = find_outliers(cut, model, self.rows, shape=self.shape, error=self.psferr,
                               known=before - self._corner)
         if found is None:
             self.hopeless, found = True, np.zeros((0, 2), dtype=np.int64)
         self._reject(found + self._corner)
         return not np.array_equal(before, self.rejected)
+
+    def _weigh(self, cut: Cut, expected: np.ndarray) -> None:
+        shape = cut.root.shape
+        others = np.zeros(shape, np.float32)
+        add_pieces(others, self._corner, self.past.others)
+        error = self.psferr if self.config.psferr_in_ivar else 0.0
+        weigh(cut, self.past.noise.squared(self._corner, (shape[0], shape[1])), expected, others, error)
+
+    def _judged_by(self, model: np.ndarray) -> Cut:
+        """The first pass's pixels with a model's variance: the read noise alone, which they are solved with, is no
+        measure of what stands out."""
+        cut = replace(self.cut, root=self.cut.root.copy(), light=self.cut.light.copy())
+        self._weigh(cut, model)
+        return cut
 
     @property
     def _corner(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from gpu_extract.checks.odd_pixels import touched
 from gpu_extract.data import Array, Blocks, BundleResult, Image, IntArray, Light, Normal, SpecMask
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut
-from gpu_extract.passes import ROUNDS, Past, Seen, Sight
+from gpu_extract.passes import FIRST_ROUNDS, ROUNDS, Past, Seen, Sight
 from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
 from gpu_extract.passes.crosstalk import Piece, add_pieces, changed_tails, cut_piece, rough_tails, tails_of
 from gpu_extract.passes.outliers import known_rows
@@ -70,8 +70,8 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
         bins, spots = slice(len(job.plan.extended)), place.spots        # the recipe repeats the last one
         rows = known_rows(place.cut, spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, place.bands[1])
         sight = Sight(place.cut, past, job.config, job.psferr, job.shape, rows)
-    known = 0 if past.before is None else len(past.before.rejected)
-    for left in reversed(range(ROUNDS)):
+    known = len(sight.rejected) if job.config.keep_cosmics else -1 if past.before is None else len(past.before.rejected)
+    for left in reversed(range(FIRST_ROUNDS if past.before is None else ROUNDS)):
         blocks, normal = make_normal(job, place, group=SERIAL, recorder=recorder, arenas=arenas)
         with recorder.span("solve"):
             solution = solve(normal, passing, lasting)
