@@ -149,7 +149,7 @@ def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Ar
     pixels = (bundles, sizes.cut[1], sizes.cut[0])
     return {"past_bright": ((fibres, nwave), np.float64)}, {
         "root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
-        "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
+        "expected": (pixels, np.float32), "rejected": (pixels, np.int8), "past_rejected": (pixels, np.int8),
         "looks": ((bundles, passes.LOOKED), np.float64)}
 
 

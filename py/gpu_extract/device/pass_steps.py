@@ -12,7 +12,7 @@ from gpu_extract.device.memory import BEYOND
 from gpu_extract.device.pass_plan import GATHERED, Passes
 from gpu_extract.device.pass_tails import Layer, Tails
 from gpu_extract.device.steps import Steps
-from gpu_extract.passes import ROUNDS, outliers, variance
+from gpu_extract.passes import FIRST_ROUNDS, ROUNDS, outliers, variance
 from gpu_extract.passes.crosstalk import FADE
 from gpu_extract.several.bundles import MOST
 
@@ -28,17 +28,21 @@ class PassSteps(Steps):
         return self.shape.bundles * prod(self.sizes.cut)
 
     def begin(self, turn: Turn) -> None:
-        """The pixels as the pass before leaves them, none of them rejected."""
-        for array in (self.arrays.looks, self.arrays.rejected, self.arrays.tail_state):
+        """The pixels as the pass before leaves them, and which of them it has rejected."""
+        a = self.arrays
+        for array in (a.looks, a.beyond, a.tail_state, *((a.rejected,) if turn.first else ())):
             self.device.clear(array, self.stream)
+        if not turn.first:
+            self._launch(passes.recall, self._pixels, a.rejected, a.past_rejected)
         self.weigh(turn)
 
-    def weigh(self, turn: Turn) -> None:
-        """Pixels, whitened, with the variance that a model of them expects and without others' light; all good ones."""
+    def weigh(self, turn: Turn, own: DeviceArray | None = None) -> None:
+        """Pixels, whitened, with the variance that a model of them expects and without others' light; all good ones.
+        own: the model of a first pass, None: it expects nothing."""
         a, sizes, known = self.arrays, self.sizes, not turn.first
         self.whiten()
         kind = 8 if self.passes.noise is None else self.passes.noise.itemsize
-        self._launch(passes.expect[kind], self._pixels, a.root, a.light, a.expected if known else None,
+        self._launch(passes.expect[kind], self._pixels, a.root, a.light, a.expected if known else own,
                      a.others if known else None, a.noise, a.noises, a.cuts, a.places, sizes.pixels, *self.passes.split,
                      *sizes.cut, self.passes.error)
 
@@ -47,7 +51,7 @@ class PassSteps(Steps):
         models lie by number."""
         a, shape, cut = self.arrays, self.shape, self.sizes.cut
         seen, asked = (a.root, a.light, own, numbers), (a.ends, a.limits, a.cuts, shape.nfibre, *cut, outliers.AROUND)
-        self.weigh(turn)
+        self.weigh(turn, own)
         self._launch(passes.stand_out, self._pixels, a.marks, *seen, a.rejected, a.gate, *asked)
         self._tally(a.marks)
         self._launch(passes.despair, shape.bundles, a.looks, a.gate, a.tallied, shape.nfibre, outliers.MOST)
@@ -55,6 +59,8 @@ class PassSteps(Steps):
         self._launch(passes.reject, self._pixels, a.rejected, a.seeds, *seen, a.looks, a.gate, *asked)
         self._tally(a.rejected)
         self._launch(passes.end_look, shape.bundles, a.looks, a.gate, a.tallied, int(numbers is not None), shape.nfibre)
+        if turn.first:
+            self.weigh(turn)
         self._launch(passes.strike, self._pixels, a.root, a.light, a.rejected)
 
     def _tally(self, marks: DeviceArray) -> None:
@@ -66,21 +72,22 @@ class PassSteps(Steps):
 
     def solve_anew(self, turn: Turn, tables: PsfTables, ridge: float) -> None:
         """Spots, normal equations and x, again as long as pixels stand out from what came of it: passes.ROUNDS times at
-        most. `numbers` and `touch` come before."""
-        a, looks = self.arrays, not (turn.first or self.passes.keep_cosmics)
-        own, count = a.chi.seen_as(a.others.shape, np.float32), ROUNDS if looks else 1     # chi: its turn comes later
-        if looks:
+        most, FIRST_ROUNDS of the first pass. `numbers` and `touch` come before."""
+        a, own = self.arrays, self.arrays.chi.seen_as(self.arrays.others.shape, np.float32)  # chi: its turn comes later
+        count = 1 if self.passes.keep_cosmics else FIRST_ROUNDS if turn.first else ROUNDS
+        if count > 1 and not turn.first:
             self.look(turn, a.models, a.numbers_of)
         for n in range(count):
             self.see(tables)
             self.normal(ridge)
             self.solve(again=n > 0)
+            self._lessen(None)
             if n + 1 < count:
-                self._launch(passes.ask_again, self.shape.bundles, a.looks, a.gate, self.shape.nfibre)
+                if n > 0 or not turn.first:
+                    self._launch(passes.ask_again, self.shape.bundles, a.looks, a.gate, self.shape.nfibre)
                 self._shine(own, None, a.x)
                 self.look(turn, own)
         self.device.clear(a.gate, self.stream)
-        self._lessen(None)
         self._count(BEYOND, a.beyond, 1)
 
     def _shine(self, target: DeviceArray, numbers: DeviceArray | None, x: DeviceArray) -> None:
@@ -163,8 +170,10 @@ class PassSteps(Steps):
                      layer.every, *layer.grid(window), *window, int(added))
 
     def draft(self) -> None:
-        """What is left to the last pass: model, x, and what a smoothed spectrum is expected to put on the pixels."""
+        """What is left to the last pass: model, x, what a smoothed spectrum is expected to put on the pixels, and which
+        of them are rejected."""
         a, y = self.arrays, self._smooth()
+        self._launch(passes.recall, self._pixels, a.past_rejected, a.rejected)
         self._shine(a.models, a.numbers_of, a.x)
         self._shine(a.expected, None, y)
         if self.passes.tails:

@@ -43,6 +43,7 @@ class Sight:
     rows: (2, columns) those of the cut-out that a model has the light of, see outliers.known_rows
     rejected: (n, 2) y and x on the CCD
     hopeless: so many pixels stood out that none was rejected
+    open: whether it may change once the bundle is solved: the first look did, or there was none
     """
 
     cut: Cut
@@ -53,14 +54,17 @@ class Sight:
     rows: IntArray
     rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     hopeless: bool = False
+    open: bool = False
     _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
 
     def __post_init__(self) -> None:
         before = self.past.before
         self._weigh(self.cut, np.zeros(self.cut.root.shape, np.float32) if before is None else before.expected)
-        if before is not None:
+        if before is None:
+            self.open = not self.config.keep_cosmics
+        else:
             self._reject(before.rejected)
-            self.look(before.model, before.background)
+            self.open = self.look(before.model, before.background)
 
     def look(self, model: np.ndarray, smooth: Array) -> bool:
         """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.

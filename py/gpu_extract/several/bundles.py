@@ -70,15 +70,14 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
         bins, spots = slice(len(job.plan.extended)), place.spots        # the recipe repeats the last one
         rows = known_rows(place.cut, spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, place.bands[1])
         sight = Sight(place.cut, past, job.config, job.psferr, job.shape, rows)
-    known = len(sight.rejected) if job.config.keep_cosmics else -1 if past.before is None else len(past.before.rejected)
-    for left in reversed(range(FIRST_ROUNDS if past.before is None else ROUNDS)):
+    rounds = FIRST_ROUNDS if past.before is None else ROUNDS
+    for left in reversed(range(rounds if sight.open else 1)):
         blocks, normal = make_normal(job, place, group=SERIAL, recorder=recorder, arenas=arenas)
         with recorder.span("solve"):
             solution = solve(normal, passing, lasting)
         done = _told_apart(_Pass(place, blocks, normal, solution, sight, None, np.zeros(0)), job, recorder)
-        if len(sight.rejected) == known or left == 0 or not done.sound:
+        if left == 0 or not done.sound:
             break
-        known = len(sight.rejected)
         with recorder.span("weigh"):
             if not sight.look(done.light(done.solution.x, passing), done.smooth):
                 break
