@@ -12,7 +12,7 @@ from gpu_extract.device.memory import BEYOND
 from gpu_extract.device.pass_plan import GATHERED, Passes
 from gpu_extract.device.pass_tails import Layer, Tails
 from gpu_extract.device.steps import Steps
-from gpu_extract.passes import FIRST_ROUNDS, ROUNDS, outliers, variance
+from gpu_extract.passes import ROUNDS, outliers, variance
 from gpu_extract.passes.crosstalk import FADE
 from gpu_extract.several.bundles import MOST
 
@@ -72,9 +72,9 @@ class PassSteps(Steps):
 
     def solve_anew(self, turn: Turn, tables: PsfTables, ridge: float) -> None:
         """Spots, normal equations and x, again as long as pixels stand out from what came of it: passes.ROUNDS times at
-        most, FIRST_ROUNDS of the first pass. `numbers` and `touch` come before."""
+        most. `numbers` and `touch` come before."""
         a, own = self.arrays, self.arrays.chi.seen_as(self.arrays.others.shape, np.float32)  # chi: its turn comes later
-        count = 1 if self.passes.keep_cosmics else FIRST_ROUNDS if turn.first else ROUNDS
+        count = 1 if self.passes.keep_cosmics else ROUNDS
         if count > 1 and not turn.first:
             self.look(turn, a.models, a.numbers_of)
         for n in range(count):

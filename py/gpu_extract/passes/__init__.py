@@ -19,7 +19,6 @@ from gpu_extract.passes.outliers import Shape, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
 ROUNDS = 4           # of solving a bundle anew in one pass because pixels of it were rejected
-FIRST_ROUNDS = 2     # the same of the first pass
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,15 @@ class Sight:
     rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     hopeless: bool = False
     open: bool = False
+    _squared: Array = field(init=False)
     _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
 
     def __post_init__(self) -> None:
-        before = self.past.before
-        self._weigh(self.cut, np.zeros(self.cut.root.shape, np.float32) if before is None else before.expected)
+        shape, before = self.cut.root.shape, self.past.before
+        own, others = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        add_pieces(others, self._corner, self.past.others)
+        self._squared = self.past.noise.squared(self._corner, (shape[0], shape[1]))
+        weigh(self.cut, self._squared, own if before is None else before.expected, others, self._error)
         if before is None:
             self.open = not self.config.keep_cosmics
         else:
@@ -88,19 +91,16 @@ class Sight:
         self._reject(found + self._corner)
         return not np.array_equal(before, self.rejected)
 
-    def _weigh(self, cut: Cut, expected: np.ndarray) -> None:
-        shape = cut.root.shape
-        others = np.zeros(shape, np.float32)
-        add_pieces(others, self._corner, self.past.others)
-        error = self.psferr if self.config.psferr_in_ivar else 0.0
-        weigh(cut, self.past.noise.squared(self._corner, (shape[0], shape[1])), expected, others, error)
-
     def _judged_by(self, model: np.ndarray) -> Cut:
         """The first pass's pixels with a model's variance: the read noise alone, which they are solved with, is no
         measure of what stands out."""
         cut = replace(self.cut, root=self.cut.root.copy(), light=self.cut.light.copy())
-        self._weigh(cut, model)
+        weigh(cut, self._squared, model, np.zeros(model.shape, np.float32), self._error)
         return cut
+
+    @property
+    def _error(self) -> float:
+        return self.psferr if self.config.psferr_in_ivar else 0.0
 
     @property
     def _corner(self) -> tuple[int, int]:
