@@ -36,13 +36,12 @@ class PassSteps(Steps):
             self._launch(passes.recall, self._pixels, a.rejected, a.past_rejected)
         self.weigh(turn)
 
-    def weigh(self, turn: Turn, own: DeviceArray | None = None) -> None:
-        """Pixels, whitened, with the variance that a model of them expects and without others' light; all good ones.
-        own: the model of a first pass, None: it expects nothing."""
+    def weigh(self, turn: Turn) -> None:
+        """Pixels, whitened, with the variance that a model of them expects and without others' light; all good ones."""
         a, sizes, known = self.arrays, self.sizes, not turn.first
         self.whiten()
         kind = 8 if self.passes.noise is None else self.passes.noise.itemsize
-        self._launch(passes.expect[kind], self._pixels, a.root, a.light, a.expected if known else own,
+        self._launch(passes.expect[kind], self._pixels, a.root, a.light, a.expected if known else None,
                      a.others if known else None, a.noise, a.noises, a.cuts, a.places, sizes.pixels, *self.passes.split,
                      *sizes.cut, self.passes.error)
 
@@ -50,8 +49,12 @@ class PassSteps(Steps):
         """Reject what stands out from a model, and take back what does not; numbers: of a pass's first look, where the
         models lie by number."""
         a, shape, cut = self.arrays, self.shape, self.sizes.cut
-        seen, asked = (a.root, a.light, own, numbers), (a.ends, a.limits, a.cuts, shape.nfibre, *cut, outliers.AROUND)
-        self.weigh(turn, own)
+        limits = a.first_limits if turn.first else a.limits
+        seen, asked = (a.root, a.light, own, numbers), (a.ends, limits, a.cuts, shape.nfibre, *cut, outliers.AROUND)
+        if turn.first:      # judges by the image's own errors
+            self.whiten()
+        else:
+            self.weigh(turn)
         self._launch(passes.stand_out, self._pixels, a.marks, *seen, a.rejected, a.gate, *asked)
         self._tally(a.marks)
         self._launch(passes.despair, shape.bundles, a.looks, a.gate, a.tallied, shape.nfibre, outliers.MOST)

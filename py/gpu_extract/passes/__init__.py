@@ -15,7 +15,7 @@ from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.normal import Cut
 from gpu_extract.passes.background import background
 from gpu_extract.passes.crosstalk import Piece, add_pieces, overlap
-from gpu_extract.passes.outliers import Shape, find_outliers
+from gpu_extract.passes.outliers import FIRST, Shape, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
 ROUNDS = 4           # of solving a bundle anew in one pass because pixels of it were rejected
@@ -54,15 +54,18 @@ class Sight:
     rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     hopeless: bool = False
     open: bool = False
-    _squared: Array = field(init=False)
+    _judged: Cut = field(init=False)
     _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
 
     def __post_init__(self) -> None:
         shape, before = self.cut.root.shape, self.past.before
         own, others = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         add_pieces(others, self._corner, self.past.others)
-        self._squared = self.past.noise.squared(self._corner, (shape[0], shape[1]))
-        weigh(self.cut, self._squared, own if before is None else before.expected, others, self._error)
+        self._judged = self.cut if before is not None else replace(self.cut, root=self.cut.root / FIRST,
+                                                                   light=self.cut.light / FIRST)
+        error = self.psferr if self.config.psferr_in_ivar else 0.0
+        weigh(self.cut, self.past.noise.squared(self._corner, (shape[0], shape[1])),
+              own if before is None else before.expected, others, error)
         if before is None:
             self.open = not self.config.keep_cosmics
         else:
@@ -76,6 +79,8 @@ class Sight:
 
         Pixels that were rejected and hardly stand out from the new model are taken back: the model that they stood out
         from was pulled down by a cosmic beside them.
+
+        The first pass judges by the image's own errors, FIRST times: the read noise alone is no measure of it.
         """
         if self.config.keep_cosmics or self.hopeless:
             return False
@@ -83,24 +88,12 @@ class Sight:
         if len(smooth):
             model = (model + background(smooth, model.shape)).astype(np.float32)      # type: ignore[arg-type]
         self._restore()
-        cut = self.cut if self.past.before is not None else self._judged_by(model)
-        found = find_outliers(cut, model, self.rows, shape=self.shape, error=self.psferr,
+        found = find_outliers(self._judged, model, self.rows, shape=self.shape, error=self.psferr,
                               known=before - self._corner)
         if found is None:
             self.hopeless, found = True, np.zeros((0, 2), dtype=np.int64)
         self._reject(found + self._corner)
         return not np.array_equal(before, self.rejected)
-
-    def _judged_by(self, model: np.ndarray) -> Cut:
-        """The first pass's pixels with a model's variance: the read noise alone, which they are solved with, is no
-        measure of what stands out."""
-        cut = replace(self.cut, root=self.cut.root.copy(), light=self.cut.light.copy())
-        weigh(cut, self._squared, model, np.zeros(model.shape, np.float32), self._error)
-        return cut
-
-    @property
-    def _error(self) -> float:
-        return self.psferr if self.config.psferr_in_ivar else 0.0
 
     @property
     def _corner(self) -> tuple[int, int]:

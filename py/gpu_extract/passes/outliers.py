@@ -21,6 +21,7 @@ PAIR = 3.5           # the same of two neighbours
 WRONG = 2.0          # times the PSF's error, of the brightest light close by, is what it may leave of it in a pixel
 STAY = 4.0           # and of those that were found before, once the model knows nothing of them
 GROWN = 2.0          # of the neighbours of those that are found
+FIRST = 2.0          # times as large are errors in the first pass: its model is poor, and faint hits can wait
 LENIENT = 0.8        # of what a spot has beside its brightest pixel, an excess must have less in some direction
 AROUND = 4           # pixels within which light may be what the model is wrong by
 MOST = 0.01          # of the good pixels: where more stand out, the model is wrong, not the pixels
