@@ -24,7 +24,7 @@ from gpu_extract.device.told import is_undone
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.packing import repack
-from gpu_extract.run import _job, extract, prepare
+from gpu_extract.run import _job, draft, extract, prepare
 from gpu_extract.seams import Comm
 from gpu_extract.simulate.troubles import with_tail
 
@@ -311,6 +311,21 @@ def test_bundles_that_the_device_cannot_finish(tailed: bool, monkeypatch: pytest
     else:
         frame = with_device(SimulatedDevice())
     assert_as_on_cpu(frame, by_cpu(image, psf, TAILED if tailed else CONFIG), by_cpu=[10])
+
+
+@pytest.mark.parametrize("by_cpu_too", [(), (5, 10)])
+def test_bright_hits_are_found_in_the_first_pass(by_cpu_too: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the CPU, which is told of them where it has to finish a bundle."""
+    honest = frames.is_cpus
+    monkeypatch.setattr(frames, "is_cpus",
+                        lambda facts, fibres, *args: fibres[0] in by_cpu_too or honest(facts, fibres, *args))
+    image, psf = struck()
+    pix, rng = image.pix.copy(), np.random.default_rng(4)
+    pix[rng.integers(60, 130, 8), rng.integers(0, image.shape[1], 8)] += 1e5
+    hit = replace(image, pix=pix, ivar=(1 / (np.asarray(image.noise)**2 + np.maximum(pix, 0))).astype(np.float32))
+    start = draft(hit, psf, CONFIG)
+    assert sum(len(light.rejected) for light in start.lights) > 5
+    assert_as_on_cpu(with_device(SimulatedDevice(), image=hit), by_cpu(hit, psf, CONFIG), by_cpu=by_cpu_too)
 
 
 @pytest.mark.parametrize("tailed", [False, True])

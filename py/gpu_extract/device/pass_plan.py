@@ -80,7 +80,8 @@ def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
     """What is the same for all pieces."""
     shape, error = job.shape, outliers.WRONG * job.psferr + job.shape.between
     errors = {name: getattr(outliers, name) for name in ("FAR", "PAIR", "STAY", "GROWN")}
-    limits = {**errors, "LENIENT": outliers.LENIENT, "WRONG": error, **dict(zip(("UP", "ACROSS", "FALLING", "RISING"), shape.beside, strict=True))}
+    limits = {**errors, "LENIENT": outliers.LENIENT, "WRONG": error,
+              **dict(zip(("UP", "ACROSS", "FALLING", "RISING"), shape.beside, strict=True))}
     first = limits | {name: outliers.FIRST * value for name, value in errors.items()}
     reach = max(max(one.shape.hw for one in all_of.known) + 1, max(variance.WIDTHS))
     turns = np.cos(np.pi * np.outer(np.arange(reach), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))

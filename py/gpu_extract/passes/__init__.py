@@ -42,7 +42,7 @@ class Sight:
     rows: (2, columns) those of the cut-out that a model has the light of, see outliers.known_rows
     rejected: (n, 2) y and x on the CCD
     hopeless: so many pixels stood out that none was rejected
-    open: whether it may change once the bundle is solved: the first look did, or there was none
+    open: whether looks at what comes of it may change it: the first one did, or there was none
     """
 
     cut: Cut
