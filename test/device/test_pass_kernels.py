@@ -96,7 +96,7 @@ def test_outliers(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
         chosen = np.zeros_like(known)
         chosen[tuple((np.zeros((0, 2), int) if wanted is None else wanted).T)] = True
         np.testing.assert_array_equal((found & 1).T != 0, chosen)
-        assert state[passes.REJECTED] == chosen.sum() and set(gate) == {int(np.array_equal(chosen, known))}
+        assert state[passes.CHANGES] == (chosen != known).sum() and set(gate) == {int(np.array_equal(chosen, known))}
         for name, which in (("kept", chosen & known), ("back", known & ~chosen), ("new", chosen & ~known)):
             counts[name] += int(which.sum())
     assert min(counts.values()) > 50 and 10 < looks[:, passes.HOPELESS].sum() < 290, counts
@@ -107,12 +107,17 @@ def test_outliers(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bundle_is_solved_again_only_where_it_changed() -> None:
-    """As many rejected as when it was solved last, hopeless, or closed already: it is done."""
+    """Nothing changed, hopeless, or closed already: it is done."""
     looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
-    looks[:, passes.REJECTED], looks[:, passes.BEFORE], looks[2, passes.HOPELESS] = (5, 5, 0, 3), (4, 5, 3, 0), 1
+    looks[:, passes.CHANGES], looks[2, passes.HOPELESS] = (1, 0, 3, 3), 1
     run_lanes(passes.ask_again, 4, 1, (looks, gate, 1))
     np.testing.assert_array_equal(gate, [0, 1, 1, 1])
-    np.testing.assert_array_equal(looks[:, passes.BEFORE], looks[:, passes.REJECTED])
+
+
+def test_what_is_beyond_any_model_once_stays_so() -> None:
+    x, beyond = np.array([1.0, 2e30, np.nan, -2e30, 1.0]), np.array([0, 0, 0, 0, 1], np.int8)
+    run_lanes(passes.lessen_x, 5, 1, (x, beyond, None, 1e30))
+    np.testing.assert_array_equal(beyond, [0, 1, 1, 1, 1])
 
 
 def test_a_bundle_without_hope() -> None:

@@ -15,7 +15,7 @@ from test_gpu_frame import assert_same
 from extraction import assert_same_bits, in_sigma, relative
 from gpu_extract.assemble import assemble
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Card, Frame, Image, PsfModel, SpecMask
+from gpu_extract.data import Card, Frame, Image, Light, PsfModel, SpecMask
 from gpu_extract.device import drafts, frames
 from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
@@ -24,7 +24,7 @@ from gpu_extract.device.told import is_undone
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.packing import repack
-from gpu_extract.run import _job, extract, prepare
+from gpu_extract.run import _job, draft, extract, prepare
 from gpu_extract.seams import Comm
 from gpu_extract.simulate.troubles import with_tail
 
@@ -311,6 +311,26 @@ def test_bundles_that_the_device_cannot_finish(tailed: bool, monkeypatch: pytest
     else:
         frame = with_device(SimulatedDevice())
     assert_as_on_cpu(frame, by_cpu(image, psf, TAILED if tailed else CONFIG), by_cpu=[10])
+
+
+def test_bright_hits_are_found_in_the_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the CPU finds in it, and no faint ones; the CPU is told of them where it has to finish a bundle."""
+    image, psf = struck()
+    pix, rng = image.pix.copy(), np.random.default_rng(4)
+    pix[rng.integers(60, 130, 20), rng.integers(0, image.shape[1], 20)] += 10.0 ** rng.uniform(1.5, 5.0, 20)
+    hit = replace(image, pix=pix, ivar=(1 / (np.asarray(image.noise)**2 + np.maximum(pix, 0))).astype(np.float32))
+    start = draft(hit, psf, CONFIG)
+    cpu = by_cpu(hit, psf, CONFIG)
+    assert_as_on_cpu(with_device(SimulatedDevice(), image=hit), cpu)
+    told: dict[int, Light] = {}
+    honest, known = frames.is_cpus, drafts.Drafts.light
+    monkeypatch.setattr(frames, "is_cpus", lambda facts, fibres, *args: fibres[0] >= 10 or honest(facts, fibres, *args))
+    monkeypatch.setattr(drafts.Drafts, "light", lambda self, n: told.setdefault(n, known(self, n)))
+    assert_as_on_cpu(with_device(SimulatedDevice(), image=hit), cpu, by_cpu=(10, 15))
+    assert list(told) == [2, 3]
+    for number, light in told.items():
+        np.testing.assert_array_equal(light.rejected, start.lights[number].rejected)
+    assert 5 < sum(len(light.rejected) for light in told.values()) < len(cpu.notes["rejected"])
 
 
 @pytest.mark.parametrize("tailed", [False, True])

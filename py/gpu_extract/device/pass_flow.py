@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.checks.odd_pixels import NO_PIXELS
 from gpu_extract.data import Image, IntArray, Light
 from gpu_extract.device import pass_plan
 from gpu_extract.device.cuda.piece import PieceShape
@@ -127,7 +126,7 @@ class PassFlow(Flow):
         bundle, nfibre, far = self.pieces[n].bundles[b], self.pieces[n].shape.nfibre, self.passes.far
         views, place = self._views[n], self.passes.numbers.index(self.task.mine[bundle])
         found = self._fetch({
-            "expected": views.expected.part(b, b + 1),
+            "expected": views.expected.part(b, b + 1), "rejected": views.past_rejected.part(b, b + 1),
             **({"bright": views.past_bright.part(b * nfibre, (b + 1) * nfibre)} if self.passes.tails else {}),
             **{name: array.part(place, place + 1) for name, array in self._known.items()}})
         geometry = self.task.geometries[bundle]
@@ -136,7 +135,8 @@ class PassFlow(Flow):
         model, expected = (np.zeros((window[2], cut_width(window[3])), np.float32) for _ in range(2))
         for light, name in ((model, "models"), (expected, "expected")):
             light[:, :window[3]] = _cut(found[name][0], window)
-        return Light(found.get("bright", np.zeros((0, 0))), model, expected, window[:2], tails, reach[:2], NO_PIXELS)
+        return Light(found.get("bright", np.zeros((0, 0))), model, expected, window[:2], tails, reach[:2],
+                     np.argwhere(_cut(found["rejected"][0], window)) + window[:2])
 
     def rejected(self, told: Mapping[str, np.ndarray], place: tuple[int, int]) -> IntArray:
         """(n, 2) y and x of a bundle's rejected pixels, in order of rows, of what is told of its piece; place: (piece,

@@ -79,12 +79,15 @@ def window_of(geometry: BundleGeometry, far: int = 0) -> Window:
 def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
     """What is the same for all pieces."""
     shape, error = job.shape, outliers.WRONG * job.psferr + job.shape.between
-    limits = {name: getattr(outliers, name) for name in ("FAR", "PAIR", "STAY", "GROWN", "LENIENT")}
-    limits |= {"WRONG": error, **dict(zip(("UP", "ACROSS", "FALLING", "RISING"), shape.beside, strict=True))}
+    errors = {name: getattr(outliers, name) for name in ("FAR", "PAIR", "STAY", "GROWN")}
+    limits = {**errors, "LENIENT": outliers.LENIENT, "WRONG": error,
+              **dict(zip(("UP", "ACROSS", "FALLING", "RISING"), shape.beside, strict=True))}
+    first = limits | {name: outliers.FIRST * value for name, value in errors.items()}
     reach = max(max(one.shape.hw for one in all_of.known) + 1, max(variance.WIDTHS))
     turns = np.cos(np.pi * np.outer(np.arange(reach), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
     turns[1:] *= 2.0
-    tables: dict[str, np.ndarray] = {"limits": np.array([limits[name] for name in names("Limit")[:-1]]), "turns": turns,
+    tables: dict[str, np.ndarray] = {"turns": turns, **{name: np.array([of[limit] for limit in names("Limit")[:-1]])
+                                                        for name, of in (("limits", limits), ("first_limits", first))},
               "windows": np.array([window_of(one) for one in all_of.known]),
               "reaches": np.array([window_of(one, all_of.far) for one in all_of.known])}
     if all_of.tails:
@@ -149,7 +152,7 @@ def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Ar
     pixels = (bundles, sizes.cut[1], sizes.cut[0])
     return {"past_bright": ((fibres, nwave), np.float64)}, {
         "root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
-        "expected": (pixels, np.float32), "rejected": (pixels, np.int8),
+        "expected": (pixels, np.float32), "rejected": (pixels, np.int8), "past_rejected": (pixels, np.int8),
         "looks": ((bundles, passes.LOOKED), np.float64)}
 
 

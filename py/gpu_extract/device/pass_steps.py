@@ -41,9 +41,12 @@ class PassSteps(Steps):
         return self.shape.fibres * self.shape.nwave
 
     def begin(self, turn: Turn) -> None:
-        """The pixels as the pass before leaves them, none of them rejected."""
-        for array in (self.arrays.looks, self.arrays.rejected, self.arrays.tail_state):
+        """The pixels as the pass before leaves them, and which of them it has rejected."""
+        a = self.arrays
+        for array in (a.looks, a.beyond, a.tail_state, *((a.rejected,) if turn.first else ())):
             self.device.clear(array, self.stream)
+        if not turn.first:
+            self._launch(passes.recall, self._pixels, target="rejected", rejected="past_rejected")
         self.weigh(turn)
 
     def weigh(self, turn: Turn) -> None:
@@ -57,14 +60,20 @@ class PassSteps(Steps):
         """Reject what stands out from a model, and take back what does not; numbers: of a pass's first look, where the
         models lie by number."""
         bundles, model = self.shape.bundles, {"own": own, "numbers": numbers}
-        self.weigh(turn)
-        self._launch(passes.stand_out, self._pixels, **model)
+        asked = {"limits": "first_limits"} if turn.first else {}
+        if turn.first:      # judges by the image's own errors
+            self.whiten()
+        else:
+            self.weigh(turn)
+        self._launch(passes.stand_out, self._pixels, **model, **asked)
         self._tally("marks")
         self._launch(passes.despair, bundles, counts="tallied", most=outliers.MOST)
         self._launch(passes.pair_up, self._pixels)
-        self._launch(passes.reject, self._pixels, **model)
+        self._launch(passes.reject, self._pixels, **model, **asked)
         self._tally("rejected")
         self._launch(passes.end_look, bundles, counts="tallied", first=int(numbers is not None))
+        if turn.first:
+            self.weigh(turn)
         self._launch(passes.strike, self._pixels)
 
     def _tally(self, marks: str) -> None:
@@ -77,20 +86,21 @@ class PassSteps(Steps):
     def solve_anew(self, turn: Turn, tables: PsfTables, ridge: float) -> None:
         """Spots, normal equations and x, again as long as pixels stand out from what came of it: passes.ROUNDS times at
         most. `numbers` and `touch` come before."""
-        a, looks = self.arrays, not (turn.first or self.passes.keep_cosmics)
-        own, count = a.chi.seen_as(a.others.shape, np.float32), ROUNDS if looks else 1     # chi: its turn comes later
-        if looks:
+        a, own = self.arrays, self.arrays.chi.seen_as(self.arrays.others.shape, np.float32)  # chi: its turn comes later
+        count = 1 if self.passes.keep_cosmics else ROUNDS
+        if count > 1 and not turn.first:
             self.look(turn, a.models, a.numbers_of)
         for n in range(count):
             self.see(tables)
             self.normal(ridge)
             self.solve(again=n > 0)
+            self._lessen(None)
             if n + 1 < count:
-                self._launch(passes.ask_again, self.shape.bundles)
+                if n > 0 or not turn.first:
+                    self._launch(passes.ask_again, self.shape.bundles)
                 self._launch(passes.shine, self.lit, light=own, numbers=None)
                 self.look(turn, own)
         self.device.clear(a.gate, self.stream)
-        self._lessen(None)
         self._count(BEYOND, a.beyond, 1)
 
     def _lessen(self, change: str | None) -> None:
@@ -163,8 +173,10 @@ class PassSteps(Steps):
                      added=int(added))
 
     def draft(self) -> None:
-        """What is left to the last pass: model, x, and what a smoothed spectrum is expected to put on the pixels."""
+        """What is left to the last pass: model, x, what a smoothed spectrum is expected to put on the pixels, and which
+        of them are rejected."""
         y = self._smooth()
+        self._launch(passes.recall, self._pixels, target="past_rejected")
         self._launch(passes.shine, self.lit, light="models", numbers="numbers_of")
         self._launch(passes.shine, self.lit, light="expected", numbers=None, x=y)
         if self.passes.tails:

@@ -4,7 +4,7 @@ The first of several passes weighs all good pixels by the read noise alone, whic
 one by the model of the pass before. What is worked out here is the same on every rank.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.normal import Cut
 from gpu_extract.passes.background import background
 from gpu_extract.passes.crosstalk import Piece, add_pieces, overlap
-from gpu_extract.passes.outliers import Shape, find_outliers
+from gpu_extract.passes.outliers import FIRST, Shape, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
 ROUNDS = 4           # of solving a bundle anew in one pass because pixels of it were rejected
@@ -42,6 +42,7 @@ class Sight:
     rows: (2, columns) those of the cut-out that a model has the light of, see outliers.known_rows
     rejected: (n, 2) y and x on the CCD
     hopeless: so many pixels stood out that none was rejected
+    open: whether looks at what comes of it may change it: the first one did, or there was none
     """
 
     cut: Cut
@@ -52,18 +53,24 @@ class Sight:
     rows: IntArray
     rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     hopeless: bool = False
+    open: bool = False
+    _judged: Cut = field(init=False)
     _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
 
     def __post_init__(self) -> None:
         shape, before = self.cut.root.shape, self.past.before
         own, others = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         add_pieces(others, self._corner, self.past.others)
+        self._judged = self.cut if before is not None else replace(self.cut, root=self.cut.root / FIRST,
+                                                                   light=self.cut.light / FIRST)
         error = self.psferr if self.config.psferr_in_ivar else 0.0
         weigh(self.cut, self.past.noise.squared(self._corner, (shape[0], shape[1])),
               own if before is None else before.expected, others, error)
-        if before is not None:
+        if before is None:
+            self.open = not self.config.keep_cosmics
+        else:
             self._reject(before.rejected)
-            self.look(before.model, before.background)
+            self.open = self.look(before.model, before.background)
 
     def look(self, model: np.ndarray, smooth: Array) -> bool:
         """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.
@@ -72,6 +79,8 @@ class Sight:
 
         Pixels that were rejected and hardly stand out from the new model are taken back: the model that they stood out
         from was pulled down by a cosmic beside them.
+
+        The first pass judges by the image's own errors, FIRST times: the read noise alone is no measure of it.
         """
         if self.config.keep_cosmics or self.hopeless:
             return False
@@ -79,7 +88,7 @@ class Sight:
         if len(smooth):
             model = (model + background(smooth, model.shape)).astype(np.float32)      # type: ignore[arg-type]
         self._restore()
-        found = find_outliers(self.cut, model, self.rows, shape=self.shape, error=self.psferr,
+        found = find_outliers(self._judged, model, self.rows, shape=self.shape, error=self.psferr,
                               known=before - self._corner)
         if found is None:
             self.hopeless, found = True, np.zeros((0, 2), dtype=np.int64)

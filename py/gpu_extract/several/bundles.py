@@ -37,9 +37,12 @@ class _Pass(NamedTuple):
     sight: Sight
     background: Background | None
     smooth: Array
+    shown: tuple[Array, np.ndarray] | None = None       # a spectrum and the model of it
 
     def light(self, x: Array, arena: Arena) -> np.ndarray:
         """A model of the bundle on its cut-out, (rows, columns) float32."""
+        if self.shown is not None and self.shown[0] is x:
+            return self.shown[1]
         rows, columns = self.place.cut.root.shape
         return light_of(self.blocks, (rows, columns), x, arena).astype(np.float32)
 
@@ -70,17 +73,17 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
         bins, spots = slice(len(job.plan.extended)), place.spots        # the recipe repeats the last one
         rows = known_rows(place.cut, spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, place.bands[1])
         sight = Sight(place.cut, past, job.config, job.psferr, job.shape, rows)
-    known = 0 if past.before is None else len(past.before.rejected)
-    for left in reversed(range(ROUNDS)):
+    for left in reversed(range(ROUNDS if sight.open else 1)):
         blocks, normal = make_normal(job, place, group=SERIAL, recorder=recorder, arenas=arenas)
         with recorder.span("solve"):
             solution = solve(normal, passing, lasting)
         done = _told_apart(_Pass(place, blocks, normal, solution, sight, None, np.zeros(0)), job, recorder)
-        if len(sight.rejected) == known or left == 0 or not done.sound:
+        if left == 0 or not done.sound:
             break
-        known = len(sight.rejected)
         with recorder.span("weigh"):
-            if not sight.look(done.light(done.solution.x, passing), done.smooth):
+            x = done.solution.x
+            done = done._replace(shown=(x, done.light(x, passing)))
+            if not sight.look(done.light(x, passing), done.smooth):
                 break
     return done
 

@@ -65,9 +65,8 @@ BLOCK(256) void expect(index n, double *root, double *light, const float *expect
     root[n] = now;
 }
 
-// What a look says of a bundle: pixels that are rejected, those that were when it was solved last, whether so many stand
-// out that none is rejected.
-enum Looked { REJECTED, BEFORE, HOPELESS, LOOKED };
+// What a look says of a bundle: pixels whose rejection it changed, whether so many stand out that none is rejected.
+enum Looked { CHANGES, HOPELESS, LOOKED };
 // What a look asks: see passes.outliers; then the brightest light's share that the model may be wrong by, and of a spot in
 // each direction what is beside its brightest pixel.
 enum Limit { FAR, PAIR, STAY, GROWN, LENIENT, WRONG, UP, ACROSS, FALLING, RISING, LIMITS };
@@ -251,26 +250,28 @@ BLOCK(32) void despair(index n, double *looks, const int *gate, const double *co
         looks[n * LOOKED + HOPELESS] = 1.0;
 }
 
-// ... after a look: how many are rejected; one that changed nothing is the last, but for the first one ...
+// ... after a look: what it changed; one that changed nothing is the last, but for one before the bundle is solved ...
 BLOCK(32) void end_look(index n, double *looks, int *gate, const double *counts, index first, index nfibre)
 {
     const double *seen = counts + n * COUNTED;
     if (gate[n * nfibre])
         return;
-    looks[n * LOOKED + REJECTED] = seen[0];
+    looks[n * LOOKED + CHANGES] = seen[1];
     LOOP(int, f, 0, (int)nfibre)
         gate[n * nfibre + f] = !first && seen[1] == 0.0;
 }
 
-// ... and before one: whether as many were rejected when the bundle was solved the last time.
-BLOCK(32) void ask_again(index n, double *looks, int *gate, index nfibre)
+// ... and before one: whether the one before changed nothing.
+BLOCK(32) void ask_again(index n, const double *looks, int *gate, index nfibre)
 {
-    double *mine = looks + n * LOOKED;
-    bool done = gate[n * nfibre] || mine[REJECTED] == mine[BEFORE] || mine[HOPELESS] != 0.0;
-    mine[BEFORE] = mine[REJECTED];
+    const double *mine = looks + n * LOOKED;
+    bool done = gate[n * nfibre] || mine[CHANGES] == 0.0 || mine[HOPELESS] != 0.0;
     LOOP(int, f, 0, (int)nfibre)
         gate[n * nfibre + f] = done;
 }
+
+// Which pixels a pass has rejected, for the next one.
+BLOCK(256) void recall(index n, signed char *target, const signed char *rejected) { target[n] = rejected[n] & OUT; }
 
 // Rejected pixels are masked.
 BLOCK(256) void strike(index n, double *root, double *light, const signed char *rejected)
@@ -302,10 +303,10 @@ BLOCK(64) void pack(index n, unsigned *packed, const signed char *rejected, inde
     packed[n] = bits;
 }
 
-// x less a change of it (or null), and which bins are beyond what a model can be made of.
+// x less a change of it (or null), and which bins are, or were, beyond what a model can be made of.
 BLOCK(128) void lessen_x(index n, double *x, signed char *beyond, const double *change, double most)
 {
     double value = x[n] - (change ? change[n] : 0.0);
     x[n] = value;
-    beyond[n] = !(value < most && value > -most);
+    beyond[n] |= !(value < most && value > -most);
 }
