@@ -51,7 +51,7 @@ from gpu_extract.simulate.config import NO_DEFECTS, Defects
 from gpu_extract.simulate.frame import project
 from gpu_extract.simulate.noise import add_noise
 from gpu_extract.simulate.troubles import RADIUS, add_troubles, scattered
-from gpu_extract.spots import centres, corners
+from gpu_extract.spots import centres, corners, select
 
 TINY = 6020.0, 6090.0, 0.8
 RANGE = {"r": (5760.0, 7620.0, 0.8)}
@@ -244,8 +244,9 @@ def _root(a: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def of_r(**settings: object) -> Simulation:
-    """A bundle of an r frame with ivar from the noisy pixels."""
-    return simulate(SimConfig(camera="r0", nspec=25, crop=True, variance="data", **settings))      # type: ignore[arg-type]
+    """A bundle of an r frame with ivar from the noisy pixels, whose PSF has no other bundle."""
+    made = simulate(SimConfig(camera="r0", nspec=25, crop=True, variance="data", **settings))      # type: ignore[arg-type]
+    return replace(made, psf=select(made.psf, range(25)))
 
 
 def frame_of(image: Image, made: Simulation, **settings: object) -> Frame:
