@@ -74,12 +74,13 @@ BLOCK(64) void trust(index n, double *y, const double *x, const double *share, c
     index f = n / nwave, first = f * nwave;
     int j = (int)(n - first), end = (int)nwave;
     auto lit = [=](int i) { return known[first + i] > 0.0 && share[first + i] >= wings; };
-    double light = 0.0, all = 0.0;
-    if (share[n] < half && lit(j)) {
-        light = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? x[first + i] : 0.0; });
-        all = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? 1.0 : 0.0; });
+    if (share[n] >= half || !lit(j)) {
+        y[n] = share[n] >= half ? x[n] : 0.0;
+        return;
     }
-    y[n] = share[n] >= half ? x[n] : all > 0.0 ? light / all : 0.0;
+    double light = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? x[first + i] : 0.0; });
+    double all = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return lit(i) ? 1.0 : 0.0; });
+    y[n] = all > 0.0 ? light / all : 0.0;
 }
 
 // strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
