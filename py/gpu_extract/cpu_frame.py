@@ -53,15 +53,15 @@ class CpuFrames:
         past = past_of(image, job, comm, recorder, start) if job.config.passes > 1 or start is not None else None
         for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
             group = SERIAL if turn.group is None else comm.split(turn.group)
-            lo, hi = wanted(job.plan.bundles[turn.bundle], job.plan)
-            if lo == hi:      # its light was needed, and is in the past of others
-                continue
+            fibres = job.plan.bundles[turn.bundle]
+            lo, hi = wanted(fibres, job.plan)
             with recorder.span("bundle"), group.together():
+                if lo == hi:      # its light was needed, and is in the past of others
+                    continue
                 if past is None:
-                    result = extract_bundle(image, job, job.plan.bundles[turn.bundle], group=group, recorder=recorder)
+                    result = extract_bundle(image, job, fibres, group=group, recorder=recorder)
                 else:
-                    result = extract_again(image, job, job.plan.bundles[turn.bundle], past(turn.bundle), group=group,
-                                           recorder=recorder)
+                    result = extract_again(image, job, fibres, past(turn.bundle), group=group, recorder=recorder)
             if group.rank == 0:
                 found.append((turn.bundle, rows_of(result, job.plan, job.dtype)))
         if not self._keep:

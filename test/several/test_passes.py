@@ -6,6 +6,8 @@ import pytest
 
 from extraction import assert_same_bits, extracted, in_sigma
 from gpu_extract.checks.odd_pixels import touched
+from gpu_extract.cli import report
+from gpu_extract.cli.report import Progress
 from gpu_extract.config import MOST_PASSES, ExtractConfig
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Image, SpecMask
@@ -13,7 +15,7 @@ from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.passes import crosstalk
 from gpu_extract.passes.background import background_of
-from gpu_extract.run import draft, extract_from, model
+from gpu_extract.run import draft, extract_from, model, prepare
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects
 from gpu_extract.simulate.frame import project
@@ -217,6 +219,16 @@ def test_fibres_have_the_bits_of_the_whole_frame(specmin: int, nspec: int, holde
     rejected = {tuple(place) for place in part.notes["rejected"].tolist()}
     assert rejected <= {tuple(place) for place in whole.notes["rejected"].tolist()}
     assert len(rejected) == sum(facts["rejected"] for facts in part.notes["bundles"].values())
+
+
+def test_the_progress_counts_bundles_that_are_drafted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two turns are expected, and two are said to be over."""
+    made, said, recorder = made_of(tails=0.004), [], Progress()
+    monkeypatch.setattr(report, "show_progress", lambda text, **_: said.append(text))
+    config = replace(CONFIG, any_psf=True, nspec=5)
+    recorder.expect(len(prepare(made.psf, config).plan.bundles), 2, 1)
+    extracted(made.image, made.psf, config, recorder=recorder)
+    assert [text.split(",")[0] for text in said] == ["bundle 1 of 2", "bundle 2 of 2"]
 
 
 @pytest.mark.parametrize("passes", [0, -1, MOST_PASSES + 1])
