@@ -9,9 +9,9 @@ from gpu_extract.assemble import BY_BIN
 from gpu_extract.bundle import Job, locate, make_normal
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import NOTHING, Frame, Image, Legendre, Normal, PsfModel, Status
-from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
+from gpu_extract.seams import NULL
 
 CORES = ("auto", "dense")
 

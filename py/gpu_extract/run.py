@@ -30,10 +30,9 @@ from gpu_extract.own_wave import check_factor, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.compiling import compiling
-from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.ranks.comm import SERIAL
-from gpu_extract.seams import Comm, Recorder
+from gpu_extract.seams import NULL, Comm, Recorder
 from gpu_extract.several.exchange import make_draft
 
 

@@ -1,11 +1,12 @@
 """The seams of the walk: who watches the work, and who shares it (what does it: backend.py).
 
-A recorder is here as a type. Numbers and Comm are those of one process; ranks/ derives those of several from them.
+The recorder here does nothing; perf/ derives the one that records from it. Numbers and Comm are those of one process;
+ranks/ derives those of several from them.
 """
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,33 +15,41 @@ T = TypeVar("T")
 Told = Callable[[int, int], None]
 
 
-class Recorder(Protocol):
-    """Takes down where the time goes: perf.recorder.Recorder, or NULL there, which does nothing."""
+class Recorder:
+    """Takes down where the time goes: perf.recorder.Recorder does, this one (NULL) does nothing.
 
-    @property
-    def rank(self) -> int:
-        """The rank that is watched."""
+    rank: the rank that is watched
+    """
+
+    rank = 0
 
     def span(self, name: str) -> AbstractContextManager[object]:
         """Times what runs under it; spans nest."""
+        return _NOTHING
 
     def device_span(self, name: str) -> AbstractContextManager[object]:
-        """The same, on the device too."""
+        """The same, and the time that the device's current stream takes for what is queued under it, by events."""
+        return _NOTHING
 
     def copy(self, direction: str, nbytes: int) -> AbstractContextManager[object]:
-        """The same for a copy to or from a device."""
+        """The same for a copy to or from a device (perf.recorder.TO_DEVICE, TO_HOST), and how many bytes."""
+        return _NOTHING
 
     def count(self, name: str, value: float = 1) -> None:
         """Add `value` to a named counter."""
 
     def call(self, kind: str, seconds: float, nbytes: int = 0, *, waits: bool = False) -> None:
-        """Add an MPI call."""
+        """Add an MPI call of this kind. waits: it moves nothing, all its seconds are spent waiting for other ranks."""
 
     def watch(self, device: Any, *, ranges: bool = False) -> None:
-        """Have a device watched as well."""
+        """Watch a device from now on. ranges: also make an NVTX range of every span."""
 
     def warn(self, sentence: str) -> None:
         """Tell whoever waits something before the work, not after it."""
+
+
+_NOTHING = nullcontext()
+NULL = Recorder()
 
 
 class Numbers:

@@ -19,9 +19,9 @@ from gpu_extract.data import Image
 from gpu_extract.decorrelate.weak import HIDDEN
 from gpu_extract.errors import InputError
 from gpu_extract.io.psf import read_psf
-from gpu_extract.perf.recorder import NullRecorder
 from gpu_extract.plan import MOST_NEIGHBOURS, make_plan
 from gpu_extract.run import extract, prepare
+from gpu_extract.seams import Recorder
 from gpu_extract.spots import add_to_image, centres, corners, make_spots, select
 
 RANGE = (6050.0, 6114.0, 0.8)
@@ -249,7 +249,7 @@ def test_a_step_that_hides_every_bin_is_told_before_the_work():
     class Told(Exception):
         pass
 
-    class Listening(NullRecorder):
+    class Listening(Recorder):
         def warn(self, sentence):
             raise Told(sentence)
 

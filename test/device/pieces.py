@@ -8,7 +8,7 @@ from decorrelate.cases import Bundle
 from gpu_extract.data import Decorrelated
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.text import names
-from gpu_extract.perf.recorder import NULL
+from gpu_extract.seams import NULL
 
 
 def shape_of(bundles: Sequence[Bundle], inner: slice, ndiag: int) -> PieceShape:

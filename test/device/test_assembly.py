@@ -16,10 +16,10 @@ from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.landing import landing_of
 from gpu_extract.device.memory import GIVEN_UP, Sizes, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
-from gpu_extract.perf.recorder import NULL
 from gpu_extract.plan import Plan
 from gpu_extract.quality import bin_status, mask_bits
 from gpu_extract.run import extract
+from gpu_extract.seams import NULL
 
 NDIAG = 2
 BEYOND = [1e39, -1e39, 3.4e38, 1.7e308, -1.7e308]      # what float32 does not hold, what float64 does not per Angstrom

@@ -19,9 +19,10 @@ from gpu_extract.device.crew import Crew
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.share import threads_of
 from gpu_extract.errors import InputError
-from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract
+from gpu_extract.seams import NULL
 
 LOST = 0, 1, 2, 3, 4, 6, 9      # of each piece: all of its first bundle, and two of the second where there is one
 SOON = 10                       # seconds: more than any of these waits should take

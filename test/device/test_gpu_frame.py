@@ -38,10 +38,11 @@ from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces
 from gpu_extract.device.memory import Slot
 from gpu_extract.errors import InputError
-from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.perf.recorder import Recorder
 from gpu_extract.quality import mask_bits
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
+from gpu_extract.seams import NULL
 from gpu_extract.simulate.troubles import with_tail
 from gpu_extract.spots.tables import tabulated
 

@@ -7,8 +7,8 @@ import numpy as np
 from gpu_extract.data import Image
 from gpu_extract.exposure.flow import _header_only
 from gpu_extract.exposure.threads import Reader, Tools
-from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.hand_out import Numbers
+from gpu_extract.seams import NULL
 
 
 class Looks:

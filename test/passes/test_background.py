@@ -18,9 +18,9 @@ from gpu_extract.passes.background import (
     shapes,
     sum_under,
 )
-from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import prepare as prepare_job
+from gpu_extract.seams import NULL
 from gpu_extract.several.bundles import _answer
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import NO_DEFECTS

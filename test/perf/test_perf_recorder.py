@@ -10,8 +10,9 @@ from numba import njit
 from gpu_extract.errors import InputError
 from gpu_extract.perf.compiling import COMPILED, compiling
 from gpu_extract.perf.record import parse_run, whole
-from gpu_extract.perf.recorder import COMPILE, MPI, NULL, TO_DEVICE, TO_HOST, Recorder
+from gpu_extract.perf.recorder import COMPILE, MPI, TO_DEVICE, TO_HOST, Recorder
 from gpu_extract.perf.trace import trace_of
+from gpu_extract.seams import NULL
 from gpu_perf.metrics import stages, windows
 
 SPAN_COST = 6e-6       # seconds of CPU time; the bar is 3e-6, which bench/recorder.py measures

@@ -62,7 +62,8 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
         import gpu_extract.run
         from gpu_extract.compare.selftest import load_cutout
         from gpu_extract.exposure.flow import work_through
-        from gpu_extract.perf.recorder import NULL, Recorder
+        from gpu_extract.perf.recorder import Recorder
+        from gpu_extract.seams import NULL
     with start.step("MPI"):
         comm = start_ranks(args.mpi, PROG, threads=True)
     recorder = Recorder(comm.rank)

@@ -17,8 +17,7 @@ from gpu_extract.device.pass_plan import window_of
 from gpu_extract.device.told import LEFT, facts_of, is_cpus, odd_pixels, take_piece
 from gpu_extract.passes import Past
 from gpu_extract.passes.crosstalk import Piece, Window, overlap
-from gpu_extract.perf.recorder import NULL
-from gpu_extract.seams import Comm, Recorder
+from gpu_extract.seams import NULL, Comm, Recorder
 from gpu_extract.several.bundles import draft_bundle
 from gpu_extract.several.exchange import Parts, noise_of, of_all, pieces_of
 

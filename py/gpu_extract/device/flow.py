@@ -29,8 +29,8 @@ from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
 from gpu_extract.device.landing import landing_of
 from gpu_extract.device.simd_stage import LINE, copy_past
 from gpu_extract.device.steps import Steps
-from gpu_extract.perf.recorder import NULL, TO_DEVICE, TO_HOST
-from gpu_extract.seams import Recorder
+from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
+from gpu_extract.seams import NULL, Recorder
 
 COPIERS = 4     # threads that fill pinned memory: they reach what a socket's memory can
 

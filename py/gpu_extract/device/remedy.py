@@ -15,9 +15,9 @@ from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
 from gpu_extract.device.crew import Crew
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.passes import Past, Seen
-from gpu_extract.perf.recorder import NULL
 from gpu_extract.quality import bin_status, stands_out
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.seams import NULL
 from gpu_extract.several.bundles import extract_again, mark_rejected
 from gpu_extract.solve import solve
 

@@ -3,8 +3,7 @@ from threading import Event
 from typing import Any
 
 from gpu_extract.errors import StoppedCleanly
-from gpu_extract.perf.recorder import NULL
-from gpu_extract.seams import Recorder
+from gpu_extract.seams import NULL, Recorder
 
 # opened for every bundle on the CPU, for every frame on a GPU, each under the agreement of all ranks that share it: an
 # error raised here reaches them all

@@ -1,14 +1,7 @@
 """The recorder: with clock.py the only clock of the project.
 
-A recorder is handed down as an argument; `NULL` takes the same calls and does
+A recorder is handed down as an argument; seams.NULL takes the same calls and does
 nothing, so that the mathematics never asks whether it is being watched.
-
-    with recorder.span("solve"):                     a stage; spans nest, on every thread
-    with recorder.device_span("normal"):             the same, and its time on the device by events
-    with recorder.copy(TO_DEVICE, array.nbytes):     the same for a copy: bytes and seconds by direction
-    recorder.count("refined fibres", 3)              a named counter
-    recorder.call("Bcast", seconds, nbytes)          an MPI call (calls.py makes these)
-    recorder.watch(device)                           from now on: NVTX ranges, events, GPU memory
 
 What `record` returns is plain values, ready for JSON (doc/formats.md). Times are
 in seconds from the recorder's start. Spans whose name begins with `MPI` are time
@@ -23,6 +16,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Protocol
 
+from gpu_extract import seams
 from gpu_extract.perf.clock import process_age
 
 SCHEMA = 2
@@ -46,7 +40,7 @@ class Device(Protocol):
         """An event recorded on the current stream now; does not wait."""
 
     def between(self, first: Any, second: Any) -> float:
-        """Seconds on the device from one event to another; waits until both have happened."""
+        """Seconds on the device from one event to another, 0 without a clock; waits until both have happened."""
 
     def memory(self) -> int:
         """The most bytes of device memory that this process has held so far."""
@@ -71,7 +65,7 @@ class Span(list[Any]):
         self.recorder.close(self)
 
 
-class Recorder:
+class Recorder(seams.Recorder):
     """Records nested spans, counters, MPI calls, copies and device times of one process."""
 
     def __init__(self, rank: int = 0):
@@ -112,10 +106,7 @@ class Recorder:
         return row
 
     def device_span(self, name: str) -> Span:
-        """The same, and the time that the current stream takes for what is queued under it, by events.
-
-        Without a device it is a span.
-        """
+        """Without a device it is a span."""
         row = self.span(name)
         if self._device is not None:
             row.marks = [name, self._device.mark(), None]
@@ -123,20 +114,15 @@ class Recorder:
         return row
 
     def copy(self, direction: str, nbytes: int) -> Span:
-        """The same for a copy: TO_DEVICE or TO_HOST, and how many bytes.
-
-        Its seconds are those on the device where there is one, else those of the host.
-        """
+        """Its seconds are those on the device where there is one, else those of the host."""
         row = self.device_span(f"copy {direction}")
         self._copies.append((direction, nbytes, row))
         return row
 
     def count(self, name: str, value: float = 1) -> None:
-        """Add `value` to counter `name`."""
         self._counters[name] = self._counters.get(name, 0) + value
 
     def call(self, kind: str, seconds: float, nbytes: int = 0, *, waits: bool = False) -> None:
-        """Add an MPI call of this kind. waits: it moves nothing, all its seconds are spent waiting for other ranks."""
         sums = self._calls.setdefault(kind, [0, 0.0, 0, 0.0])
         sums[0] += 1
         sums[1] += seconds
@@ -144,12 +130,8 @@ class Recorder:
         sums[3] += seconds if waits else 0.0
 
     def watch(self, device: Device, *, ranges: bool = False) -> None:
-        """Watch a device from now on. ranges: also make an NVTX range of every span."""
         self._device, self._ranges = device, ranges
         self._base, self._based = device.mark(), self.elapsed()
-
-    def warn(self, sentence: str) -> None:
-        """Nothing: whoever shows the run as it goes overrides it."""
 
     def close(self, row: Span) -> None:
         """End the span of this row; called by the context manager."""
@@ -199,27 +181,6 @@ class Recorder:
         spans = [[name, self._based + device.between(self._base, first), device.between(first, second)]
                  for name, first, second in self._timed if second is not None]
         return {"facts": device.facts(), "memory": device.memory(), "spans": spans}
-
-
-class NullRecorder:
-    """Takes a recorder's calls and does nothing."""
-
-    rank = 0
-
-    def span(self, *_: Any, **__: Any) -> Any:
-        """A context manager that does nothing."""
-        return self
-
-    device_span = copy = count = call = watch = warn = span
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-NULL = NullRecorder()
 
 
 def peak_memory() -> int:

@@ -13,12 +13,12 @@ from gpu_extract import errors
 from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, is_interruption
 from gpu_extract.perf.calls import timed
 from gpu_extract.perf.clock import now, sleep
-from gpu_extract.perf.recorder import MPI, NULL
+from gpu_extract.perf.recorder import MPI
 from gpu_extract.ranks.hand_out import Asked, Served
 from gpu_extract.ranks.node_memory import NodeMemory
 from gpu_extract.ranks.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.ranks.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
-from gpu_extract.seams import Comm, Numbers, Recorder, Told
+from gpu_extract.seams import NULL, Comm, Numbers, Recorder, Told
 
 T = TypeVar("T")
 Report = Callable[[BaseException], None]

@@ -9,7 +9,7 @@ import numpy as np
 from gpu_extract.checks.arguments import check_threads, seam
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import ConfigError, check_kind
-from gpu_extract.perf.recorder import NULL, NullRecorder, Recorder
+from gpu_extract.seams import NULL, Recorder
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.defects import apply_defects, masked, read_noise_map
 from gpu_extract.simulate.header import cards_of, fibermap_of
@@ -73,7 +73,7 @@ def fibres_made(config: SimConfig) -> tuple[int, int]:
     return made
 
 
-def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | NullRecorder | None = NULL,
+def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | None = NULL,
              progress: Progress | None = unseen) -> Simulation:
     """Make a frame. `threads` changes no bit; `progress` is told (stage, done, total).
 

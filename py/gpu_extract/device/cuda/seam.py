@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpu_extract.device.cuda.text import TextKernel
+from gpu_extract.perf import recorder
 
 
 class DeviceArray:
@@ -34,8 +35,8 @@ class DeviceArray:
         return type(self)(self.data.reshape(-1).view(np.uint8)[:size].view(dtype).reshape(tuple(shape)))
 
 
-class Device(Protocol):
-    """One device as one process sees it.
+class Device(recorder.Device, Protocol):
+    """One device as one process sees it, and the recorder.
 
     name: for messages and the header
     """
@@ -92,29 +93,11 @@ class Device(Protocol):
     def replay(self, graph: Any, stream: Any) -> None:
         """Queue all that was captured, in its order, with the arguments and the memory of that time."""
 
-    def mark(self) -> Any:
-        """An event on the current stream, recorded now (perf.recorder.Device)."""
-
-    def between(self, first: Any, second: Any) -> float:
-        """Waits for two events; seconds from one to the other, 0 where the device has no clock."""
-
-    def memory(self) -> int:
-        """The most bytes of device memory that this process has held."""
-
-    def facts(self) -> dict[str, Any]:
-        """Plain values that name the device: name, number, memory."""
-
     def free_memory(self) -> int:
         """Bytes that can still be had, what the pools hold unused included."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error means that device or pinned memory is exhausted."""
-
-    def push(self, name: str) -> None:
-        """Open an NVTX range."""
-
-    def pop(self) -> None:
-        """Close the NVTX range that was opened last."""
 
     def close(self) -> None:
         """Wait for everything, forget all arrays, give the pools' memory back."""
