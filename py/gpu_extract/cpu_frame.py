@@ -4,6 +4,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from gpu_extract.assemble import rows_of, wanted
+from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job, extract_bundle
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Draft, Image, PsfModel, Rows
@@ -18,27 +19,21 @@ from gpu_extract.several.bundles import extract_again
 from gpu_extract.several.exchange import past_of
 
 
-class CpuFrames:
+class CpuFrames(Backend):
     """What `run.extract` works with where nothing else is asked for.
 
-    name: for the header; warm_bins: steps of wavelength whose extraction loads all kernels
-    warm: whether kernels are there without such an extraction: `get_ready` compiles them
     tell: told how far that is, see first_use.Tell
     tile: wavelength bins that normal equations are made of at a time; it changes no bit
     keep: whether work space (130 MB) is kept from frame to frame; where there is one frame, what follows needs it more
     """
 
     name = "CPU"
-    warm_bins = 4
-    warm = True
-    beside = False
 
     def __init__(self, *, keep: bool = True, tile: int = TILE, tell: Tell = lambda done, count, left: None):
         self._keep, self._tile, self.tell = keep, tile, tell
         self._ready: set[str] = set()
 
     def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
-        """Compile the kernels for such a problem that are not yet there; all ranks call this."""
         mark = _mark(psf, config)
         if comm.size > 1 or mark not in self._ready:      # what was there once is in this process's memory
             get_ready(lambda: kernels_for(psf, config), mark, comm, recorder, self.tell)
@@ -67,12 +62,6 @@ class CpuFrames:
         if not self._keep:
             forget()
         return found
-
-    def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
-        """There is no device to watch."""
-
-    def close(self) -> None:
-        """There is nothing to give back."""
 
 
 def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[kernel_list.Kernel]:

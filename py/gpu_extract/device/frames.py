@@ -89,7 +89,7 @@ class _Frame:
                        rejected=np.concatenate([NO_PIXELS, *(self.rejected[first] for first in sorted(self.rejected))]))
 
 
-class GpuFrames:
+class GpuFrames(Backend):
     """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
 
     open_device: called once, at the first frame; core: makes what decorrelates
