@@ -1,11 +1,12 @@
 """From the results of bundles to a frame: select the requested fibres, convert from per bin to per Angstrom."""
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpu_extract.data import OUTPUTS, BundleResult, Frame, Image, Rows, SpecMask, Status
+from gpu_extract.data import OUTPUTS, Frame, Image, Rows, SpecMask, Status
 from gpu_extract.plan import Plan
 
 BY_BIN = tuple(OUTPUTS)
@@ -18,7 +19,7 @@ def wanted(fibres: tuple[int, int], plan: Plan) -> tuple[int, int]:
     return lo, max(lo, min(plan.fibres[1], fibres[1]))
 
 
-def rows_of(result: BundleResult, plan: Plan, dtype: DTypeLike = np.float64) -> Rows:
+def rows_of(result: Rows, plan: Plan, dtype: DTypeLike = np.float64) -> Rows:
     """The wanted fibres of a bundle: flux / dw and ivar dw^2 with dw = gradient(wave). dtype: of all that is real."""
     lo, hi = wanted(result.fibres, plan)
     arrays = {name: getattr(result, name)[lo - result.fibres[0]:hi - result.fibres[0]] for name in BY_BIN}
@@ -26,9 +27,7 @@ def rows_of(result: BundleResult, plan: Plan, dtype: DTypeLike = np.float64) -> 
     arrays["flux"], arrays["ivar"] = arrays["flux"] / step, arrays["ivar"] * step**2
     with np.errstate(over="ignore", under="ignore"):
         arrays |= {name: arrays[name].astype(dtype, copy=False) for name in REAL}
-    models = () if result.model is None else ((result.model, (0, result.model_x0)),)
-    return held(Rows((lo, hi), models=models, notes={result.fibres[0]: dict(result.notes)}, rejected=result.rejected,
-                     **arrays))
+    return held(replace(result, fibres=(lo, hi), **arrays))
 
 
 def held(rows: Rows) -> Rows:

@@ -21,13 +21,13 @@ from gpu_extract.data import (
     FACTS,
     Array,
     Blocks,
-    BundleResult,
     Decorrelated,
     Image,
     IntArray,
     Normal,
     PsfModel,
     Recipe,
+    Rows,
     SpecMask,
     Spots,
     Status,
@@ -106,7 +106,7 @@ class Job:
                 list(pool.map(function, items))
 
 
-def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Comm, recorder: Recorder) -> BundleResult:
+def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Comm, recorder: Recorder) -> Rows:
     """Extract all fibres lo .. hi - 1 of one instrument bundle on the wanted wavelengths.
 
     group: the ranks that share the bundle (comm.py's verbs); all of them call this and get the same result,
@@ -126,7 +126,7 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Co
 
 
 def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", *, group: Comm,
-             recorder: Recorder) -> BundleResult:
+             recorder: Recorder) -> Rows:
     """From the solution of a bundle to its spectra; image: for the pixels of patches, as the solution saw them.
 
     The pixels of the cut are no longer there (`Solved`): what needs them belongs into `judge`. The normal equations and
@@ -139,7 +139,7 @@ def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", 
         result = decorrelate(normal, solution.x, job, group, pixels)
     coupling = closest(solution.strengths)
     wanted = job.config.model and group.rank == 0
-    model, column = project_model(image, job, fibres, solution.x) if wanted else (None, 0)
+    models = (project_model(image, job, fibres, solution.x),) if wanted else ()
     given_up, (chi2pix, fraction) = normal.given_up[:, job.plan.inner], solved.quality
     mask = mask_bits(result.ivar, chi2pix, fraction, result.weak | given_up | faint(normal, job.plan.inner))
     add_odd_bits(mask, place.odd, (place.spots.y0, place.spots.x0), job)
@@ -147,8 +147,8 @@ def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", 
              "halfband": place.bands[1], "ownband": place.bands[2], "neighbours": place.bands[0], "coupling": coupling,
              **dict(zip(FACTS, result.facts.max(axis=0).tolist(), strict=True)),
              "given_up": int(np.count_nonzero(given_up))}
-    return BundleResult(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction,
-                        mask, bin_status(result.status, mask), model, column, odd_pixels.in_notes(notes, place.odd))
+    return Rows(fibres, result.flux, result.ivar, result.resolution, chi2pix, fraction, mask,
+                bin_status(result.status, mask), models, {fibres[0]: odd_pixels.in_notes(notes, place.odd)})
 
 
 def add_odd_bits(bits: np.ndarray, odd: IntArray, corners: Sequence[IntArray], job: Job) -> None:
@@ -326,8 +326,8 @@ def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Comm,
     return both[0], both[1]
 
 
-def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> tuple[Array, int]:
-    """The bundle's A x, bins beyond the wanted range included: (ny, columns) electron, and its first column on the CCD.
+def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> tuple[Array, tuple[int, int]]:
+    """The bundle's A x, bins beyond the wanted range included: (ny, columns) electron, and its first pixel on the CCD.
 
     Columns that none of its spots touch are left out: a frame's bundles together are then hardly more than one image.
     """
@@ -337,4 +337,4 @@ def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> 
     for start, stop in tiles(len(job.plan.extended), job.tile):
         spots = make_spots(job.psf, fibres, job.plan.extended[start:stop])
         add_to_image(model, Spots(spots.stamps, spots.x0 - first, spots.y0), x[:, start:stop])
-    return model, int(first)
+    return model, (0, int(first))

@@ -527,7 +527,7 @@ class Output:
     unit: str = ""
 
 
-# field of Spectra and Frame -> what it is: all that is assembled, sent and written goes by this table
+# field of Rows and Frame -> what it is: all that is assembled, sent and written goes by this table
 OUTPUTS = {
     "flux": Output("FLUX", unit="electron/Angstrom"),
     "ivar": Output("IVAR", unit="Angstrom2/electron2"),
@@ -541,12 +541,18 @@ OUTPUTS = {
 
 
 @dataclass(frozen=True)
-class Spectra:
-    """What is made of consecutive fibres: all of OUTPUTS.
+class Rows:
+    """What is made together of consecutive fibres: all of OUTPUTS.
+
+    Of a bundle in float64 and photons per bin; of a frame, the wanted fibres alone, photons per Angstrom.
 
     fibres: (lo, hi)
     flux, ivar, chi2pix, pixmask_fraction: (nfibre, nwave); resolution: (nfibre, 2 ndiag + 1, nwave)
     mask: (nfibre, nwave) uint32; status: (nfibre, nwave) int8 of Status
+    models: of each bundle, in order: its A x (rows, columns), and its first pixel (y, x) on the CCD; () where none is
+        wanted
+    notes: first fibre of each bundle -> facts about how it was made (half-bands, iterations, residual)
+    rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
     """
 
     fibres: tuple[int, int]
@@ -557,26 +563,14 @@ class Spectra:
     pixmask_fraction: np.ndarray
     mask: NDArray[np.uint32]
     status: NDArray[np.int8]
+    models: tuple[tuple[Array, tuple[int, int]], ...] = ()
+    notes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     def __post_init__(self) -> None:
         shape = self.fibres[1] - self.fibres[0], self.flux.shape[-1]
         for name in OUTPUTS:
             _check(name, getattr(self, name), (shape[0], None, shape[1]) if name == "resolution" else shape)
-
-
-@dataclass(frozen=True)
-class BundleResult(Spectra):
-    """One instrument bundle, all its fibres, on the wanted wavelengths, float64, photons per bin.
-
-    model: (ny, columns) the bundle's A x, from column model_x0 of the CCD on, or None
-    notes: facts about how it was made (pad, half-bands, iterations, residual)
-    rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
-    """
-
-    model: Array | None = None
-    model_x0: int = 0
-    notes: Mapping[str, float] = field(default_factory=dict)
-    rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -618,21 +612,6 @@ class Draft:
     bundles: tuple[tuple[int, int], ...]
     shape: tuple[int, int]
     wave: Array
-
-
-@dataclass(frozen=True)
-class Rows(Spectra):
-    """Rows of a frame, as they were made together: consecutive fibres that are wanted, photons per Angstrom.
-
-    models: of each bundle, in order: its A x (rows, columns), and its first pixel (y, x) on the CCD; () where none is
-        wanted
-    notes: first fibre of each bundle -> facts about how it was made
-    rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
-    """
-
-    models: tuple[tuple[Array, tuple[int, int]], ...] = ()
-    notes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    rejected: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
 
 _OPTIONAL = ("pixmask_fraction", "status", "own_wave")      # of a frame's arrays

@@ -10,7 +10,7 @@ from device_case import CONFIG, HostCore, four_bundles, on_device, small_job
 from simulated_device import SimulatedDevice
 
 from gpu_extract.assemble import BY_BIN, REAL, rooms, rows_of
-from gpu_extract.data import BundleResult, Rows, SpecMask, Status
+from gpu_extract.data import Rows, SpecMask, Status
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.landing import landing_of
@@ -26,7 +26,7 @@ BEYOND = [1e39, -1e39, 3.4e38, 1.7e308, -1.7e308]      # what float32 does not h
 FAINT = [1e39, 3.4e38, 1.7e308, 1e-40, 1.1e-38, 1e-310]
 
 
-def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
+def results(sizes: Sequence[int], nwave: int, seed: int) -> list[Rows]:
     """Bundles of so many fibres with everything that decides about a mask bit: values that stand out in one direction
     or both, equal ones, fractions of exactly a half and 1, no ivar, nothing but that, fibres without a bin to judge,
     and weak bins."""
@@ -46,9 +46,8 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[BundleResult]:
             there = rng.random(shape) < 0.01
             array[there] = rng.choice(values, np.count_nonzero(there))
         status = rng.choice([Status.GOOD, Status.DENSE, Status.EMPTY, Status.FAILED], shape).astype(np.int8)
-        found.append(BundleResult((first, first + nfibre), flux, ivar,
-                                  rng.random((nfibre, 2 * NDIAG + 1, nwave)), chi2pix, fraction,
-                                  mask_bits(ivar, chi2pix, fraction, rng.random(shape) < 0.03), status))
+        found.append(Rows((first, first + nfibre), flux, ivar, rng.random((nfibre, 2 * NDIAG + 1, nwave)), chi2pix,
+                          fraction, mask_bits(ivar, chi2pix, fraction, rng.random(shape) < 0.03), status))
         first += nfibre
     return found
 
@@ -63,7 +62,7 @@ def put_on_the_edge(chi2pix: np.ndarray, judged: np.ndarray) -> None:
         chi2pix[i, j] = np.nextafter(limit[i, j], np.inf) if n % 2 else limit[i, j]
 
 
-def by_device(found: list[BundleResult], plan: Plan, dtype: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def by_device(found: list[Rows], plan: Plan, dtype: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The rows of bundles of equal size as the kernels make them, and how many bins of each fibre were given up."""
     device, (nfibre, nwave) = SimulatedDevice(), found[0].flux.shape
     shape = PieceShape(len(found), nfibre, 1, 2, nwave, 0, nwave, NDIAG)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.data import OUTPUTS, BundleResult, Card, FiberMap, Image
+from gpu_extract.data import OUTPUTS, Card, FiberMap, Image, Rows
 from gpu_extract.errors import ConfigError, GpuExtractError, InputError, InternalError, OutputError
 from gpu_extract.plan import share as share_of
 from gpu_extract.ranks import mpi_ranks
@@ -29,7 +29,7 @@ def check_complete(comm: Comm) -> None:
                 assert (array == whole).all()
 
 
-def result(number: int) -> BundleResult:
+def result(number: int) -> Rows:
     """Something that depends on its number, with a part of a larger array in it."""
     shape = 2, 5 + number
     wide = np.full((3, *shape), number + 0.5)
@@ -37,8 +37,8 @@ def result(number: int) -> BundleResult:
                               for name, output in OUTPUTS.items()}
     arrays |= {"flux": wide[1], "ivar": wide[2], "resolution": np.full((2, 3, shape[1]), -number),
                "chi2pix": wide[0, :, ::-1], "pixmask_fraction": wide[0]}
-    return BundleResult((number, number + 2), **arrays,
-                        notes={"iterations": number, "error": 1e-300 * number, "also": np.float64(0.1)})
+    return Rows((number, number + 2), **arrays,
+                notes={number: {"iterations": number, "error": 1e-300 * number, "also": np.float64(0.1)}})
 
 
 def check_gather(comm: Comm) -> None:
@@ -48,8 +48,8 @@ def check_gather(comm: Comm) -> None:
     assert (found is None) == (comm.rank != 0)
     for number, one in enumerate(found or []):
         other = result(number)
-        assert one.fibres == other.fibres and dict(one.notes) == dict(other.notes) and one.model is None
-        assert [type(v) for v in one.notes.values()] == [int, float, float]
+        assert one.fibres == other.fibres and dict(one.notes) == dict(other.notes) and one.models == ()
+        assert [type(v) for v in one.notes[number].values()] == [int, float, float]
         for name in OUTPUTS:
             ours, theirs = getattr(one, name), getattr(other, name)
             assert ours.dtype == theirs.dtype and ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()

@@ -24,7 +24,7 @@ from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import sizes_of
 from gpu_extract.device.pass_flow import PassFlow
 from gpu_extract.device.pass_plan import noise_type, passes_of
-from gpu_extract.device.remedy import Lost, on_cpu, put
+from gpu_extract.device.remedy import Lost, all_on_cpu, on_cpu, put
 from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixels, take_piece
 from gpu_extract.errors import InternalError
 from gpu_extract.known import content_of, is_content
@@ -160,7 +160,7 @@ class GpuFrames(Backend):
                 self._told = why
                 self._warn(f"{self.name} {why}: this rank works on the CPU")
             made = self._cpu.rows(image, job, comm, recorder, start=start, meanwhile=meanwhile)
-            return [(n, _all_on_cpu(rows)) for n, rows in made]
+            return [(n, all_on_cpu(rows)) for n, rows in made]
         mine = tuple(share(len(job.plan.bundles), comm.rank, comm.size))
         letters = Letters(comm)
         while mine and self._slots > 0:
@@ -319,9 +319,3 @@ def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)
                f"takes images of up to {MOST_PIXELS} pixels a side, this one is {shape[0]} x {shape[1]}":
                    max(shape) > MOST_PIXELS}
     return next((reason for reason, holds in reasons.items() if holds), "")
-
-
-def _all_on_cpu(rows: Rows) -> Rows:
-    """The rows, with notes that say who has made them."""
-    return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
-

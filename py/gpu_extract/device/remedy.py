@@ -30,7 +30,12 @@ def on_cpu(image: Image, job: Job, number: int, crew: Crew, past: Past | None = 
         result = extract_bundle(image, job, fibres, group=SERIAL, recorder=NULL)
     else:
         result = extract_again(image, job, fibres, past, group=SERIAL, recorder=NULL)
-    return rows_of(replace(result, notes={**result.notes, "on_cpu": len(result.flux)}), job.plan, job.dtype)
+    return all_on_cpu(rows_of(result, job.plan, job.dtype))
+
+
+def all_on_cpu(rows: Rows) -> Rows:
+    """The rows, with notes that say who has made them."""
+    return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
 
 
 def put(rows: Rows, part: Rows) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job, Place, Solved, conclude, judge, locate, make_normal
 from gpu_extract.checks.odd_pixels import touched
-from gpu_extract.data import Array, Blocks, BundleResult, Image, IntArray, Light, Normal, SpecMask
+from gpu_extract.data import Array, Blocks, Image, IntArray, Light, Normal, Rows, SpecMask
 from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut
 from gpu_extract.passes import ROUNDS, Past, Seen, Sight
@@ -189,7 +189,7 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
 
 
 def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, group: Comm,
-                  recorder: Recorder) -> BundleResult:
+                  recorder: Recorder) -> Rows:
     """The last pass: as bundle.extract_bundle, with the variance, the outliers and the crosstalk of the past."""
     with borrowed() as lasting:
         with borrowed() as passing:
@@ -208,7 +208,7 @@ def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *
     told = {"passes": job.config.passes, "rejected": len(sight.rejected), "hopeless": int(sight.hopeless),
             "ran_away": 0 if past.before is None else past.before.ran_away,
             **in_notes(done.smooth, sight.cut)}
-    return replace(result, notes={**result.notes, **told}, rejected=sight.rejected)
+    return replace(result, notes={fibres[0]: {**result.notes[fibres[0]], **told}}, rejected=sight.rejected)
 
 
 def _without_background(done: _Pass) -> _Pass:
