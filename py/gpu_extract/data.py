@@ -369,14 +369,12 @@ class Recipe:
     """All that the kernels need to make the spots of some fibres at some wavelengths.
 
     x0, y0: (nfibre, n) first pixel of the stamps on the CCD, n the number of wavelengths rounded up to whole blocks of
-        LANE (the last is repeated); numbers, cores, shape: see spots.simd_spots
+        LANE (the last is repeated); ingredients: spots.simd_spots.Ingredients
     """
 
     x0: IntArray
     y0: IntArray
-    numbers: Array
-    cores: tuple[Any, Any]
-    shape: tuple[int, int, bool]
+    ingredients: Any
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from gpu_extract.normal import (
 from gpu_extract.normal.simd_rims import FAINT
 from gpu_extract.plan import halo
 from gpu_extract.spots import centres, corners, make_spots, recipe
+from gpu_extract.spots.simd_spots import Ingredients
 
 WAVE = np.arange(6050.0, 6112.8, 0.8)       # 79 bins: the last block is not full
 
@@ -297,7 +298,7 @@ def test_spots_off_the_cut_out_count_nothing():
     far = 10**6
     y0, x0 = (np.repeat([[-far, -5, 12, 28, far]], LANE, axis=1), np.repeat([[-far, -8, 12, 28, far]], LANE, axis=1))
     cut = make_cut(image, y0, x0, (11, 20))
-    spots = Recipe(x0, y0, np.empty((1, 0, y0.shape[1])), (None, None), (11, 20, False))
+    spots = Recipe(x0, y0, Ingredients(None, None, None, (11, 20, False)))
     row, column, height, width = place_blocks(spots, cut, keep=False).corners
     assert (height == 11).all() and (width == 20).all()
     assert (row >= 0).all() and (row + 11 <= cut.root.shape[0]).all()

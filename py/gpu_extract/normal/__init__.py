@@ -7,7 +7,7 @@ import numpy as np
 from gpu_extract.data import LANE, Array, Blocks, Image, IntArray, Normal, Recipe, read_only
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.normal import simd_bins, simd_normal
-from gpu_extract.spots import ingredients, simd_cut
+from gpu_extract.spots import simd_cut
 
 VECTOR = 8           # float64 of the longest vector
 LEAST = 2            # smallest half-band
@@ -99,7 +99,7 @@ def place_blocks(recipe: Recipe, cut: Cut, arena: Arena | None = None, *, keep: 
 
     A spot entirely off the CCD is moved to pixels just beside it, which do not count.
     """
-    stamp = recipe.shape[0], recipe.shape[1]
+    stamp = recipe.ingredients.shape[:2]
     last = cut.y0 + cut.root.shape[0] - stamp[0], cut.x0 + cut.root.shape[1] - LANE - stamp[1]
     offsets, corners = simd_cut.frames(recipe.y0, recipe.x0, (cut.y0, last[0]), (cut.x0, last[1]), stamp)
     order, begins, rows = simd_cut.in_order(corners)
@@ -115,7 +115,7 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
     recipe: of bins origin, origin + 1, ..., which reach one half-band beyond the tile where bins exist
     tile: (first, last, origin), origin a multiple of LANE. The bits of an element do not depend on its tile.
     """
-    simd_normal.normal_tile((sums.icov, sums.rhs, sums.weight), ingredients(recipe),
+    simd_normal.normal_tile((sums.icov, sums.rhs, sums.weight), recipe.ingredients,
                            (blocks.offsets, blocks.corners, blocks.begins, blocks.stamps, blocks.scale),
                            (cut.root, cut.light), tile)
 

@@ -89,9 +89,9 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | N
         t = psf.tail
         for n, series in enumerate((t.amp, t.core, t.xscale, t.yscale, t.index)):
             evaluate(series, fibres, wave, of_bins[simd_spots.TAIL + n])
-    cores = [_core(core, fibres, wave) for core in psf.cores]
-    return Recipe(corner[1], corner[0], numbers, (cores[0], cores[1] if len(cores) > 1 else _NO_CORE),
-                  (*psf.stamp, psf.tail is not None))
+    first, second, *_ = *(_core(core, fibres, wave) for core in psf.cores), _NO_CORE
+    return Recipe(corner[1], corner[0], simd_spots.Ingredients(numbers, first, second,
+                                                               (*psf.stamp, psf.tail is not None)))
 
 
 def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
@@ -102,14 +102,10 @@ def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
     part = slice(bins[0], bins[1] + -bins[1] % LANE)
     if part.stop - part.start >= whole.x0.shape[1]:
         return whole
-    cores = tuple(core._replace(basis=np.ascontiguousarray(core.basis[:, part])) for core in whole.cores)
-    return replace(whole, x0=np.ascontiguousarray(whole.x0[:, part]), y0=np.ascontiguousarray(whole.y0[:, part]),
-                   numbers=np.ascontiguousarray(whole.numbers[..., part]), cores=(cores[0], cores[1]))
-
-
-def ingredients(recipe: Recipe) -> simd_spots.Ingredients:
-    """A recipe as the kernels take it."""
-    return simd_spots.Ingredients(recipe.numbers, *recipe.cores, recipe.shape)
+    numbers, *cores, shape = whole.ingredients
+    first, second = (core._replace(basis=np.ascontiguousarray(core.basis[:, part])) for core in cores)
+    return Recipe(np.ascontiguousarray(whole.x0[:, part]), np.ascontiguousarray(whole.y0[:, part]),
+                  simd_spots.Ingredients(np.ascontiguousarray(numbers[..., part]), first, second, shape))
 
 
 def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
@@ -121,7 +117,7 @@ def make_spots(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
     offsets, place = simd_cut.frames(r.y0, r.x0, (int(r.y0.min()), int(r.y0.max())), (int(r.x0.min()), int(r.x0.max())),
                                     psf.stamp)
     stamps = np.empty((len(r.x0), len(wave), *psf.stamp))
-    simd_spots.make_spots(stamps, ingredients(r), offsets, place[2:])
+    simd_spots.make_spots(stamps, r.ingredients, offsets, place[2:])
     return Spots(stamps, r.x0[:, :len(wave)], r.y0[:, :len(wave)])
 
 
