@@ -5,7 +5,8 @@ from scipy.linalg import toeplitz
 
 from decorrelate.cases import make_bundle
 from gpu_extract.decorrelate.dense.pixels import WHOLE, Block, Patch, decorrelate
-from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, Factor, band_tells, banded, factor_tells, told_factor
+from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, Factor, band_tells, factor_tells, told_factor
+from gpu_extract.normal import lower_band
 from gpu_extract.oracle import exact
 
 
@@ -76,7 +77,7 @@ def test_a_band_of_several_fibres(nfibre: int, nwave: int) -> None:
     icov = bundle.dense.reshape(5, 80, 5, 80)[:nfibre, slice(*bins), :nfibre, slice(*bins)]
     icov = icov.transpose(1, 0, 3, 2).reshape(nfibre * nwave, -1).copy()
     icov[np.diag_indices(len(icov))] += icov.diagonal() == 0.0
-    rows = banded(bundle.normal.icov, fibres, bins)
+    rows = lower_band(bundle.normal.icov, fibres, bins)
     whole = sum(np.diag(row[:len(icov) - k], -k) for k, row in enumerate(rows))
     assert np.allclose(whole, np.tril(icov), rtol=0.0, atol=1e-15 * icov.diagonal().max())
     made = told_factor(bundle.normal.icov, fibres, bins)

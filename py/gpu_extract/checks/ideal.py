@@ -10,7 +10,7 @@ from gpu_extract.data import LANE, Array, PsfModel, Recipe
 from gpu_extract.errors import InputError
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.lapack import lapack
-from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks
+from gpu_extract.normal import VECTOR, Cut, Sums, add_tile, empty_sums, half_bands, place_blocks, squared
 from gpu_extract.spots import recipe
 
 WINDOWS = 192, 320    # bins of the small problem: the second if light reaches beyond the first, then
@@ -149,7 +149,7 @@ def correlation(sums: Sums, d: int) -> float:
     """Largest canonical correlation of the first fibre and fibre d: the norm of L_0^-1 icov_0d L_d^-T."""
     if sums.icov.shape[1] <= d:      # their spots do not overlap
         return 0.0
-    between = _band_matrix(sums.icov[0, d])
+    between = squared(sums.icov[0, d])
     factors = [_cholesky(sums.icov[i, 0]) for i in (0, d)]
     v = np.where(np.arange(len(between)) % 2, -1.0, 1.0)
     square = 0.0
@@ -161,16 +161,6 @@ def correlation(sums: Sums, d: int) -> float:
             return 0.0
         square, v = size / float(np.linalg.norm(v)), image / size
     return square**0.5
-
-
-def _band_matrix(bands: Array) -> Array:
-    """The square matrix of bands (n, 2 hw + 1)."""
-    n, hw = len(bands), bands.shape[1] // 2
-    matrix, rows = np.zeros((n, n)), np.arange(n)
-    for k in range(-hw, hw + 1):
-        inside = rows[max(0, -k):n - max(0, k)]
-        matrix[inside, inside + k] = bands[inside, hw + k]
-    return matrix
 
 
 def _cholesky(bands: Array) -> Array:

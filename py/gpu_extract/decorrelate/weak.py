@@ -12,6 +12,7 @@ import numpy as np
 
 from gpu_extract.data import Array
 from gpu_extract.lapack import lapack
+from gpu_extract.normal import lower_band
 
 UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
 TOLD = 1e-2 * UNKNOWN    # that above which a band, made from icov, may have lost what tells whether it is
@@ -55,26 +56,9 @@ class Factor:
         return max(found, 2.0 / (3.0 * n) * float(np.abs(root * self.solve(root * side)).sum()))
 
 
-def banded(icov: Array, fibres: tuple[int, int], waves: tuple[int, int]) -> Array:
-    """icov of fibres lo .. hi - 1 on a range of bins, ordered by bins, then fibres: (half + 1, n), LAPACK's lower band.
-
-    Bins of weight 0 (zero diagonal) get 1 on the diagonal.
-    """
-    part = icov[slice(*fibres), :fibres[1] - fibres[0], slice(*waves)]
-    (nfibre, nd, nwave), hw = part.shape[:3], icov.shape[3] // 2
-    rows = np.zeros((nwave, nfibre, min(hw, nwave - 1) * nfibre + nd))
-    for d in range(nd):
-        for k in range(max(-hw, 1 - nwave) if d else 0, min(hw, nwave - 1) + 1):
-            values = part[:nfibre - d, d, max(-k, 0):nwave - max(k, 0), hw + k].T
-            column = rows[:nwave - k, :nfibre - d] if k >= 0 else rows[:nwave + k, d:]
-            column[..., abs(k * nfibre + d)] = values
-    rows[..., 0][rows[..., 0] == 0.0] = 1.0
-    return rows.reshape(nwave * nfibre, -1).T
-
-
 def told_factor(icov: Array, fibres: tuple[int, int], waves: tuple[int, int], most: float = UNKNOWN) -> Factor | None:
-    """The factor of icov in the order of `banded`; None where icov is too close to singular; most: see factor_tells."""
-    matrix = banded(icov, fibres, waves)
+    """The factor of `lower_band`, None where icov is too close to singular; most: see factor_tells."""
+    matrix = lower_band(icov, fibres, waves)
     diagonal = matrix[0].copy()
     band, info = lapack.dpbtrf(matrix, lower=1, overwrite_ab=1)
     factor = Factor(band, diagonal)
@@ -107,8 +91,13 @@ def band_tells(band: Array, diagonal: Array) -> bool:
 
     band: (n, half + 1) rows of the upper triangle of S; diagonal: (n,) of icov, 0 for bins without weight
     """
+    return definite(band, diagonal / TOLD)
+
+
+def definite(band: Array, shift: float | Array) -> bool:
+    """Whether a band, (n, half + 1) rows of its upper triangle, less `shift`, one number or n, on the diagonal is."""
     shifted = band.T.copy(order="F")
-    shifted[0] -= diagonal / TOLD
+    shifted[0] -= shift
     info: int = lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1]
     return info == 0
 

@@ -150,3 +150,28 @@ def faint(normal: Normal, bins: slice) -> np.ndarray:
     if not normal.may_be_faint:
         return np.zeros(weight.shape, dtype=bool)
     return (weight > 0.0) & (normal.icov[:, 0, bins, normal.halfband] < FAINT_LIGHT * weight)
+
+
+def lower_band(icov: Array, fibres: tuple[int, int], waves: tuple[int, int]) -> Array:
+    """icov of fibres lo .. hi - 1 on a range of bins, ordered by bins, then fibres: (half + 1, n), LAPACK's lower band.
+
+    Bins of weight 0 (zero diagonal) get 1 on the diagonal.
+    """
+    part = icov[slice(*fibres), :fibres[1] - fibres[0], slice(*waves)]
+    (nfibre, nd, nwave), hw = part.shape[:3], icov.shape[3] // 2
+    rows = np.zeros((nwave, nfibre, min(hw, nwave - 1) * nfibre + nd))
+    for d in range(nd):
+        for k in range(max(-hw, 1 - nwave) if d else 0, min(hw, nwave - 1) + 1):
+            values = part[:nfibre - d, d, max(-k, 0):nwave - max(k, 0), hw + k].T
+            column = rows[:nwave - k, :nfibre - d] if k >= 0 else rows[:nwave + k, d:]
+            column[..., abs(k * nfibre + d)] = values
+    rows[..., 0][rows[..., 0] == 0.0] = 1.0
+    return rows.reshape(nwave * nfibre, -1).T
+
+
+def squared(bands: Array) -> Array:
+    """The square matrix of a block's bands: element (j, j + k) of bands[j, hw + k], bands (n, 2 hw + 1)."""
+    n, width = bands.shape
+    rows = np.zeros((n, n + width))
+    rows[:, :width] = bands                       # rows of n + width - 1 numbers have them around the diagonal
+    return rows.ravel()[:n * (n + width - 1)].reshape(n, -1)[:, width // 2:width // 2 + n]

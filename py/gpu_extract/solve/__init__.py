@@ -13,6 +13,7 @@ import numpy as np
 from gpu_extract.data import Array, Normal, Strengths
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.lapack import blas, lapack
+from gpu_extract.normal import lower_band
 from gpu_extract.solve import simd_couple, simd_factor, simd_solve, simd_strengths, simd_substitute
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
@@ -123,8 +124,11 @@ def solve_directly(normal: Normal) -> tuple[Array, int, float]:
     its effect: each step leaves floor / (h + floor) of the error in a direction of information h. Where h is at the
     rounding level, the effect of the steps is irrelevant.
     """
-    lower, scale, seen = _band(normal)
-    b = np.where(seen, normal.rhs.T.ravel() * scale, 0.0)
+    lower = lower_band(normal.icov, (0, len(normal.rhs)), (0, normal.rhs.shape[1]))
+    scale = 1.0 / np.sqrt(lower[0])
+    for n, diagonal in enumerate(lower):
+        diagonal[:len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
+    b = np.where(normal.weight.T.ravel() > 0, normal.rhs.T.ravel() * scale, 0.0)
     for floor in FLOORS:
         factor = lower.copy(order="F")
         factor[0] += floor
@@ -140,36 +144,6 @@ def solve_directly(normal: Normal) -> tuple[Array, int, float]:
             break
         x, best = x + z, left
     return (x * scale).reshape(normal.rhs.T.shape).T.copy(), 0, left
-
-
-def _band(normal: Normal) -> tuple[Array, Array, np.ndarray]:
-    """icov as one band matrix, bins ordered by wavelength, then fibre, with its diagonal scaled to 1.
-
-    Returns (half + 1, n) its lower diagonals, (n,) the scale factors, and (n,) which bins have weight; the rows of the
-    others are those of the unit matrix.
-    """
-    nfibre, nd, nwave, nband = normal.icov.shape
-    hw = nband // 2
-    half = min(hw * nfibre + nd - 1, nfibre * nwave - 1)
-    lower = np.zeros((half + 1, nwave, nfibre))
-    for d in range(nd):
-        for k in range(-hw if d else 0, hw + 1):
-            j = slice(max(0, -k), max(nwave - max(0, k), 0))
-            on = slice(j.start + k, max(j.stop + k, 0))
-            values, distance = normal.icov[:nfibre - d, d, j, hw + k].T, k * nfibre + d
-            if values.size == 0:
-                continue
-            if distance >= 0:
-                lower[distance, j, :nfibre - d] = values
-            else:
-                lower[-distance, on, d:] = values
-    lower = lower.reshape(half + 1, -1)
-    seen = normal.weight.T.ravel() > 0
-    lower[0][~seen] = 1.0
-    scale = 1.0 / np.sqrt(lower[0])
-    for n in range(half + 1):
-        lower[n, :len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
-    return np.asfortranarray(lower), scale, seen
 
 
 def measure_strengths(icov: Array, arena: Arena) -> Strengths:

@@ -23,9 +23,10 @@ from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
 from gpu_extract.decorrelate import room_for
 from gpu_extract.decorrelate.dense.pixels import Patch, Rooted, moved, quickly, root_of, singular
 from gpu_extract.decorrelate.dense.pixels import decorrelate as from_pixels
-from gpu_extract.decorrelate.weak import Factor, banded, told_factor
+from gpu_extract.decorrelate.weak import Factor, told_factor
 from gpu_extract.decorrelate.wide.simd_wide_eliminate import eliminate
 from gpu_extract.lapack import lapack
+from gpu_extract.normal import lower_band, squared
 from gpu_extract.plan import SIGNAL, spread, tiles
 
 ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
@@ -272,7 +273,7 @@ def _beyond(normal: Normal, kept: Array, among: tuple[int, int], waves: tuple[in
     for fibre in (i for i in range(*spread(lo, hi, nd - 1, nfibre)) if not lo <= i < hi):
         inside = range(*spread(fibre, fibre + 1, nd - 1, nfibre))
         seen = np.sum([_block(normal.icov, fibre, i, waves) @ kept[:, i - lo] for i in inside if lo <= i < hi], axis=0)
-        own, info = lapack.dpbtrf(banded(normal.icov, (fibre, fibre + 1), waves), lower=1, overwrite_ab=1)
+        own, info = lapack.dpbtrf(lower_band(normal.icov, (fibre, fibre + 1), waves), lower=1, overwrite_ab=1)
         if info != 0:
             return np.inf
         most = max(most, float((lapack.dtbtrs(own, seen, uplo="L")[0] ** 2).sum(axis=0).max()))
@@ -281,11 +282,7 @@ def _beyond(normal: Normal, kept: Array, among: tuple[int, int], waves: tuple[in
 
 def _block(icov: Array, i: int, j: int, waves: tuple[int, int]) -> Array:
     """A_ij on a range of bins, (n, n)."""
-    part = icov[min(i, j), abs(i - j), slice(*waves)]
-    n, width = part.shape
-    rows = np.zeros((n, n + width))
-    rows[:, :width] = part                        # rows of n + width - 1 numbers have them around the diagonal
-    block = rows.ravel()[:n * (n + width - 1)].reshape(n, -1)[:, width // 2:width // 2 + n]
+    block = squared(icov[min(i, j), abs(i - j), slice(*waves)])
     return block if i < j else block.T
 
 
@@ -300,7 +297,7 @@ def _own_factor(icov: Array, fibre: int, among: tuple[int, int], waves: tuple[in
     """L_i with C_ii^-1 = L_i L_i^T, (n, n), of fibres lo .. hi - 1 on a range of bins; None if indefinite."""
     icov, own = np.ascontiguousarray(icov[slice(*among), :, slice(*waves)]), fibre - among[0]
     (nfibre, _, n, width) = icov.shape
-    rows, wide = np.zeros((n, n + 1)), min(width // 2, n) + 1      # of the upper triangle: see `_block`
+    rows, wide = np.zeros((n, n + 1)), min(width // 2, n) + 1      # of the upper triangle: see normal.squared
     rows[:, :wide] = icov[own, 0, :, width // 2:width // 2 + wide]
     others = np.array([i for i in range(nfibre) if i != own])
     if len(others) and eliminate(rows, icov, own, others, n) is None:

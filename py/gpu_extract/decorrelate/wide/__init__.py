@@ -14,7 +14,7 @@ import numpy as np
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.poles import LADDER, Poles
-from gpu_extract.decorrelate.weak import TOLD, told_factor
+from gpu_extract.decorrelate.weak import TOLD, definite, told_factor
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, simd_wide_shares
 from gpu_extract.lapack import blas, lapack
 from gpu_extract.plan import spread
@@ -253,21 +253,14 @@ def _cond(band: Array, bound: float) -> float:
     """bound / cond lies below the spectrum, by no more than a factor of 3; infinite if S is not definite."""
     low, high = 1.0, np.inf
     for _, ratio in LADDER:
-        if _definite(band, bound / ratio):
+        if definite(band, bound / ratio):
             high = ratio
             break
         low = ratio
     while high < np.inf and high > 3.0 * low:
         middle = np.sqrt(low * high)
-        low, high = (low, middle) if _definite(band, bound / middle) else (middle, high)
+        low, high = (low, middle) if definite(band, bound / middle) else (middle, high)
     return float(high)
-
-
-def _definite(band: Array, shift: float | Array) -> bool:
-    """Whether S less `shift`, one number or one per bin, on the diagonal is positive definite."""
-    shifted = band.T.copy(order="F")
-    shifted[0] -= shift
-    return bool(lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1] == 0)
 
 
 def _sizes(band: Array) -> Array:
@@ -283,7 +276,7 @@ def _tails(band: Array, sizes: Array, limits: WideLimits) -> tuple[Array, float]
     The bound is four times the last diagonal that is kept, over the smallest eigenvalue, both with S's diagonal scaled
     to 1. Without scaling, the condition number would be that of the weights: beside a mask a thousand times larger.
     """
-    gamma = next((g for g in GAMMAS if _definite(band, g * band[:, 0])), 0.0)
+    gamma = next((g for g in GAMMAS if definite(band, g * band[:, 0])), 0.0)
     if gamma == 0.0:
         return np.full(band.shape[1], np.inf), limits.tail
     return 4.0 * sizes / gamma, max(limits.tail, 600.0 * float(np.finfo(float).eps) / gamma)
