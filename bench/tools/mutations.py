@@ -55,8 +55,7 @@ class Parts:
 def parts_of(path: str) -> Parts:
     """A good file in parts."""
     with layouts(path, check=False) as (source, found):
-        extents = [layout.extent for layout in found]
-        return Parts([(source.read(e.header, e.data), source.read(e.data, e.end)) for e in extents])
+        return Parts([(source.read(e.header, e.data), source.read(e.data, e.end)) for e in found])
 
 
 def cards_in(header: bytes) -> list[bytes]:

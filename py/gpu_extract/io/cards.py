@@ -11,8 +11,6 @@ from itertools import count, takewhile
 from math import ceil, prod
 from typing import NamedTuple
 
-from gpu_extract.io.checksum import Extent
-
 BLOCK, CARD = 2880, 80
 MOST_HDUS = 256
 MOST_BLOCKS = 1000           # of a header: 36000 cards
@@ -48,6 +46,7 @@ class Column(NamedTuple):
 class Layout:
     """What the cards of one HDU say: kind (IMAGE, BINTABLE, ...), axes as NAXIS1, NAXIS2, ..., bytes of its data.
 
+    header, data, end: where it lies in its file, byte offsets; checksum, datasum: what it promises
     lossy: whether it is a compressed image whose pixels were rounded; scaled: whether its numbers stand for others
     """
 
@@ -56,10 +55,15 @@ class Layout:
     axes: tuple[int, ...]
     columns: tuple[Column, ...]
     size: int
-    extent: Extent
-    version: int = 1
-    lossy: bool = False
-    scaled: bool = False
+    name: str
+    header: int
+    data: int
+    end: int
+    checksum: str | None
+    datasum: str | None
+    version: int
+    lossy: bool
+    scaled: bool
 
 
 def end_of(header: bytes) -> int | None:
@@ -93,11 +97,10 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
     columns = _columns(cards, kind, bitpix, axes, pcount) if tabular else ()
     lossy = cards.logical("ZIMAGE") and _compressed(cards, kind, axes)
     data = start + len(header)
-    name = cards.text("EXTNAME", "") or str(number)
-    extent = Extent(name, start, data, data + ceil(size / BLOCK) * BLOCK, cards.text("CHECKSUM", "") or None,
-                    cards.text("DATASUM", "") or None)
-    scaled = any(cards.holds(key) for key in ("BSCALE", "BZERO", "BLANK"))
-    return Layout(kind, bitpix, axes, columns, size, extent, cards.integer("EXTVER", default=1), lossy, scaled)
+    return Layout(kind, bitpix, axes, columns, size, cards.text("EXTNAME", "") or str(number), start, data,
+                  data + ceil(size / BLOCK) * BLOCK, cards.text("CHECKSUM", "") or None,
+                  cards.text("DATASUM", "") or None, cards.integer("EXTVER", default=1), lossy,
+                  any(cards.holds(key) for key in ("BSCALE", "BZERO", "BLANK")))
 
 
 def _bitpix(cards: "_Cards", key: str) -> int:

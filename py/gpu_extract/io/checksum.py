@@ -5,25 +5,15 @@ by the writer so that the sum of the whole HDU is all ones; DATASUM is the sum o
 Working on bytes, nothing depends on how a header is taken apart and put together again.
 """
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 
 from gpu_extract.errors import InputError
+from gpu_extract.io.cards import Layout
 
 _CHUNK = 1 << 20          # bytes read at once: a multiple of 4 that stays in the cache
 _ALL_ONES = 0xFFFFFFFF
-
-
-class Extent(NamedTuple):
-    """Where an HDU lies in its file: byte offsets, and what its header promises."""
-
-    name: str
-    header: int
-    data: int
-    end: int
-    checksum: str | None
-    datasum: str | None
 
 
 def pieces(handle: BinaryIO, start: int, count: int, size: int = _CHUNK) -> Iterator[np.ndarray]:
@@ -55,27 +45,27 @@ def fold(total: int) -> int:
     return total
 
 
-def verify(handle: BinaryIO, extents: Sequence[Extent], path: str, known: Mapping[int, tuple[int, int]]) -> None:
+def verify(handle: BinaryIO, layouts: Sequence[Layout], path: str, known: Mapping[int, tuple[int, int]]) -> None:
     """Raise InputError, naming every HDU whose CHECKSUM or DATASUM does not match its bytes.
 
     known: by where an HDU's data begin: up to where their sum is known, and that sum
     """
-    bad = [text for extent in extents for text in _mismatch(handle, extent, known)]
+    bad = [text for layout in layouts for text in _mismatch(handle, layout, known)]
     if bad:
         raise InputError(f"{path}: {'; '.join(bad)}: the file changed after it was written or is corrupt; "
                          "fetch it again; gpu_extract and gpu_compare read it as it is with --ignore-checksums")
 
 
-def _mismatch(handle: BinaryIO, extent: Extent, known: Mapping[int, tuple[int, int]]) -> list[str]:
+def _mismatch(handle: BinaryIO, hdu: Layout, known: Mapping[int, tuple[int, int]]) -> list[str]:
     """What does not match: a wrong DATASUM, else a wrong CHECKSUM (which covers the header too)."""
-    if not extent.checksum and not extent.datasum:
+    if not hdu.checksum and not hdu.datasum:
         return []
-    start, sum_before = known.get(extent.data, (extent.data, 0))
-    data = fold(sum_before + ones_complement(handle, start, extent.end))
-    if extent.datasum and not (extent.datasum.isdecimal() and int(extent.datasum) == data):
-        return [f"DATASUM of HDU {extent.name} is {extent.datasum}, its data give {data}"]
-    if extent.checksum:
-        whole = fold(data + ones_complement(handle, extent.header, extent.data))
+    start, sum_before = known.get(hdu.data, (hdu.data, 0))
+    data = fold(sum_before + ones_complement(handle, start, hdu.end))
+    if hdu.datasum and not (hdu.datasum.isdecimal() and int(hdu.datasum) == data):
+        return [f"DATASUM of HDU {hdu.name} is {hdu.datasum}, its data give {data}"]
+    if hdu.checksum:
+        whole = fold(data + ones_complement(handle, hdu.header, hdu.data))
         if whole not in (0, _ALL_ONES):
-            return [f"CHECKSUM of HDU {extent.name} does not match its header and data"]
+            return [f"CHECKSUM of HDU {hdu.name} does not match its header and data"]
     return []

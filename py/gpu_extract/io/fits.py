@@ -70,9 +70,9 @@ def layouts(name: str, *, check: bool = True, content: BinaryIO | None = None, t
     with source_of(name) if content is None else nullcontext(Source(content, name)) as source:
         found = _walk(source, take, taken)
         if check:
-            known = {found[n].extent.data: (found[n].extent.data + found[n].size, image.sum)
+            known = {found[n].data: (found[n].data + found[n].size, image.sum)
                      for n, image in taken.items()}
-            verify(source.handle, [layout.extent for layout in found], name, known)
+            verify(source.handle, found, name, known)
         yield source, found
 
 
@@ -90,21 +90,20 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
             layout = layout_of(header, start, len(found))
         except Odd as error:
             raise InputError(f"{name}: the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
-        extent = layout.extent
-        if extent.end > source.limit:         # no more is unpacked
-            raise InputError(f"{name}: its header speaks of {extent.end} bytes up to the end of HDU {extent.name}, "
+        if layout.end > source.limit:         # no more is unpacked
+            raise InputError(f"{name}: its header speaks of {layout.end} bytes up to the end of HDU {layout.name}, "
                              f"allowed for a file of this size are {source.limit}; {_AGAIN}")
-        if extent.name.upper() in wanted and can_be_taken(layout) and source.may_reach(extent.end):
+        if layout.name.upper() in wanted and can_be_taken(layout) and source.may_reach(layout.end):
             taken[len(found)] = take_out(source, layout)
-        size = source.reach(extent.end)
-        if extent.end > size:
-            raise InputError(f"{name}: truncated: {size} bytes, but HDU {extent.name} needs {extent.end}; {_AGAIN}")
+        size = source.reach(layout.end)
+        if layout.end > size:
+            raise InputError(f"{name}: truncated: {size} bytes, but HDU {layout.name} needs {layout.end}; {_AGAIN}")
         found.append(layout)
-        start = extent.end
+        start = layout.end
     if not found:
         raise InputError(f"{name}: not a FITS file, or its header is corrupt (its first header is not one that begins "
                          "with SIMPLE and ends with END); give a FITS file, gzipped or not")
-    last = found[-1].extent
+    last = found[-1]
     if not source.is_blank_from(last.end):
         raise InputError(f"{name}: truncated or corrupt: what follows HDU {last.name} at byte {last.end} "
                          f"is not a whole HDU; {_AGAIN}")
@@ -115,7 +114,7 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
 
 def _unlike(found: Sequence[Layout], name: str) -> None:
     """Raise InputError where two HDUs have one name: it would be chance which is read."""
-    keys = Counter((layout.extent.name.upper(), layout.version) for layout in found)
+    keys = Counter((layout.name.upper(), layout.version) for layout in found)
     (twice, _), count = keys.most_common(1)[0]
     if count > 1:
         raise InputError(f"{name}: has two HDUs {twice}; leave one of them out")
@@ -124,15 +123,15 @@ def _unlike(found: Sequence[Layout], name: str) -> None:
 def _exact(found: Sequence[Layout], name: str) -> None:
     """Raise InputError where an ivar or a mask was compressed with loss: zeros and bits are not what they were."""
     for layout in found:
-        if layout.lossy and layout.extent.name.upper().endswith(("IVAR", "MASK")):
-            raise InputError(f"{name}: HDU {layout.extent.name} was compressed with loss, its values are rounded (a "
+        if layout.lossy and layout.name.upper().endswith(("IVAR", "MASK")):
+            raise InputError(f"{name}: HDU {layout.name} was compressed with loss, its values are rounded (a "
                              "masked pixel may have a weight); compress the original without loss (fpack -g -q 0), or "
                              "give it as it was")
 
 
 def _same_places(hdus: fits.HDUList, found: Sequence[Layout], name: str) -> None:
     """Raise InputError where astropy takes a header in another way than we do."""
-    ours = [(layout.extent.data, layout.extent.end) for layout in found]
+    ours = [(layout.data, layout.end) for layout in found]
     infos = [hdu.fileinfo() for hdu in hdus if hasattr(hdu, "fileinfo")]         # what it gives up on has none
     theirs = [(info["datLoc"], info["datLoc"] + info["datSpan"]) for info in infos]
     if ours != theirs:

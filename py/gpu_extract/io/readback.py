@@ -48,21 +48,21 @@ def _broken(handle: BinaryIO, found: Sequence[Layout], axes: Sequence[tuple[int,
         yield f"the HDUs have axes {[layout.axes for layout in found]}, meant were {list(axes)}"
         return
     for layout in found:
-        if not all(layout.extent[4:]):
-            yield f"HDU {layout.extent.name} has no checksum"
+        if not (layout.checksum and layout.datasum):
+            yield f"HDU {layout.name} has no checksum"
         if _not_finite(handle, layout):
-            yield f"HDU {layout.extent.name} has NaN or infinite values"
-    images = {layout.extent.name: layout for layout in found}
+            yield f"HDU {layout.name} has NaN or infinite values"
+    images = {layout.name: layout for layout in found}
     for name, mask in images.items():
         ivar = images.get(name.removesuffix("MASK") + "IVAR") if nodata and name.endswith("MASK") else None
         if ivar is not None and _known(handle, ivar, mask, nodata):
-            yield f"{ivar.extent.name} is not 0 where {name} says that there are no data"
+            yield f"{ivar.name} is not 0 where {name} says that there are no data"
 
 
 def _not_finite(handle: BinaryIO, layout: Layout) -> bool:
     """Whether an HDU holds a NaN or an infinite number."""
     if layout.columns:
-        handle.seek(layout.extent.data)
+        handle.seek(layout.data)
         rows = np.frombuffer(handle.read(layout.axes[0] * layout.axes[1]), np.uint8).reshape(-1, layout.axes[0])
         for column in (c for c in layout.columns if c.code in _FLOATS and c.repeat):
             size, count = _FLOATS[column.code]
@@ -71,7 +71,7 @@ def _not_finite(handle: BinaryIO, layout: Layout) -> bool:
                 return True
         return False
     return layout.bitpix < 0 and any(_stands_out(piece, -layout.bitpix // 8)
-                                     for piece in pieces(handle, layout.extent.data, layout.size))
+                                     for piece in pieces(handle, layout.data, layout.size))
 
 
 def _stands_out(data: np.ndarray, size: int) -> bool:
@@ -87,6 +87,6 @@ def _known(handle: BinaryIO, ivar: Layout, mask: Layout, nodata: int) -> bool:
 
 
 def _words(handle: BinaryIO, layout: Layout) -> np.ndarray:
-    handle.seek(layout.extent.data)
+    handle.seek(layout.data)
     kind = f">{'f' if layout.bitpix < 0 else 'u'}{abs(layout.bitpix) // 8}"
     return np.frombuffer(handle.read(layout.size), kind)

@@ -60,8 +60,8 @@ def _sums(source: Source, size: int) -> str | None:
             layout = layout_of(header, end, number)
         except Odd:
             return None
-        start, end = layout.extent.data, layout.extent.end
-        datasum = (layout.extent.datasum or "").encode()
+        start, end = layout.data, layout.end
+        datasum = (layout.datasum or "").encode()
         if not datasum and layout.size > _SMALL:
             return None
         cards = takewhile(lambda card: card.rstrip() != b"END",

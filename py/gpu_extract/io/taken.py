@@ -35,7 +35,7 @@ def take_out(source: Source, layout: Layout) -> Taken:
     image = np.empty(layout.axes[::-1], f"f{size}")
     raw = image.reshape(-1).view(np.uint8)
     total = at = done = 0
-    for piece in source.pieces(layout.extent.data, layout.size):
+    for piece in source.pieces(layout.data, layout.size):
         raw[at:at + len(piece)] = piece
         at += len(piece)
         block = raw[done:at - at % size]
