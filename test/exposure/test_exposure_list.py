@@ -45,15 +45,15 @@ def test_a_list_names_what_it_likes(tmp_path: Path) -> None:
     ("a\0.fits p.fits o.fits", {}, "no file's name holds a zero byte"),
     ("a.fits", {"output": "o"}, "no PSF is named for it"),
     ("a.fits p.fits", {}, "no output is named for it"),
-    ("x/a.fits p.fits\ny/a.fits p.fits", {"output": "o"}, "is to be the frame of"),
+    ("x/a.fits p.fits\ny/a.fits p.fits", {"output": "o"}, "a.fits is the same file as the frame of .*/x/a.fits"),
     ("odd.fits", {"psf": "psf-{camera}.fits", "output": "o"}, "cannot be filled in"),
     ("odd.fits", {"psf": "psf-{.fits", "output": "o"}, "cannot be filled in"),
     ("odd.fits", {"psf": "psf-{stem.x}.fits", "output": "o"}, "cannot be filled in"),
-    ("a.fits p.fits a.fits", {}, "is to be the frame of .*a.fits, and is an image or a PSF that is read"),
-    ("a.fits p.fits x/../p.fits", {}, "is an image or a PSF that is read"),
-    ("a.fits x/../p.fits p.fits", {}, "is an image or a PSF that is read"),
-    ("a.fits p.fits b.fits\nb.fits p.fits c.fits", {}, "b.fits: is to be the frame of .*a.fits, and is an image"),
-    ("frame-a.fits p.fits\na.fits p.fits", {"output": "."}, "is an image or a PSF that is read")])
+    ("a.fits p.fits a.fits", {}, "the frame of .*a.fits is the same file as an image or a PSF"),
+    ("a.fits p.fits x/../p.fits", {}, "is the same file as an image or a PSF"),
+    ("a.fits x/../p.fits p.fits", {}, "is the same file as an image or a PSF"),
+    ("a.fits p.fits b.fits\nb.fits p.fits c.fits", {}, "b.fits: the frame of .*a.fits is the same file as an image"),
+    ("frame-a.fits p.fits\na.fits p.fits", {"output": "."}, "is the same file as an image or a PSF")])
 def test_lists_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str,
                                    given: dict[str, str], words: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -202,13 +202,13 @@ def test_names_that_are_not_ascii(night: Night, folder: Path, tmp_path: Path, na
     image, output = tmp_path / "Nächte" / name, folder / "frame.fits"
     image.parent.mkdir()
     image.symlink_to(night.images[0])
-    made_of = sources.Sources(str(image), str(night.psf))
+    made_of = {"IMG": str(image), "PSF": str(night.psf)}
     assert extract_one(["-i", str(image), "-p", str(night.psf), "-w", GRID, "-o", str(output)]) == 0
     header = fits.getheader(output)
     assert sources.from_ascii(header["IN_IMG"]) == str(image)
     settings = ExtractConfig(**{**json.loads(header["CFGTEXT"]), "wavelength": tuple(map(float, GRID.split(",")))})
     assert sources.why_again(output, made_of, lambda _: settings) is None
-    other = sources.Sources(str(image)[:-1] + "x", str(night.psf))
+    other = {**made_of, "IMG": str(image)[:-1] + "x"}
     assert sources.why_again(output, other, lambda _: settings) == f"other image: was {name}"
 
 

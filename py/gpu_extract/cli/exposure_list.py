@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_extract.errors import InputError, OutputError, check_local
-from gpu_extract.io.atomic import FITS_ENDINGS
+from gpu_extract.io.atomic import FITS_ENDINGS, check_apart
 
 MOST_BYTES = 10_000_000      # of a list
 _SHOWN = 3                   # folders that a message names
@@ -46,23 +46,9 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
         raise InputError(f"{args.list}: names no frame; each line is IMAGE [PSF [OUTPUT]]")
     for entry in entries:
         _check_names(entry)
-    _check_apart(entries)
+    check_apart((("an image or a PSF", path) for entry in entries for path in (entry.image, entry.psf)),
+                ((f"the frame of {entry.image}", entry.output) for entry in entries))
     return entries
-
-
-def _check_apart(entries: Sequence[Entry]) -> None:
-    """Raise InputError where two frames have the same output, or one is an image or PSF of any of them."""
-    inputs = {os.path.realpath(path) for entry in entries for path in (entry.image, entry.psf)}
-    seen: dict[str, Entry] = {}
-    for entry in entries:
-        real = os.path.realpath(entry.output)
-        other = seen.setdefault(real, entry)
-        if other is not entry:
-            raise InputError(f"{entry.output}: is to be the frame of {other.image} and of {entry.image}; "
-                             "give one of them another name, in a list")
-        if real in inputs:
-            raise InputError(f"{entry.output}: is to be the frame of {entry.image}, and is an image or a PSF that is "
-                             "read; give the frame another name, in a list, or another folder (-o)")
 
 
 def check_folders(entries: Sequence[Entry], made: str | None) -> None:

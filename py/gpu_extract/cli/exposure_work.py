@@ -29,12 +29,12 @@ class Files:
 
     def is_done(self, number: int) -> bool:
         """Whether the output is there, whole and made of the same input with the same settings."""
-        from gpu_extract.io.sources import NOT_THERE, Sources, why_again
+        from gpu_extract.io.sources import NOT_THERE, why_again
 
         entry = self._entries[number]
         self._seen[number] = identity(entry.output)
         why = "--recompute" if self._args.recompute else \
-            why_again(entry.output, Sources(entry.image, entry.psf), partial(make_config, self._args))
+            why_again(entry.output, {"IMG": entry.image, "PSF": entry.psf}, partial(make_config, self._args))
         self._why[number] = "" if self._seen[number] is None or why == NOT_THERE else why or ""
         return why is None
 

@@ -101,12 +101,12 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
     from gpu_extract.io.frame import read_frame
     from gpu_extract.io.image import read_image
     from gpu_extract.io.psf import read_psf
-    from gpu_extract.io.sources import Sources, origin_cards, settings_cards, source_cards
+    from gpu_extract.io.sources import origin_cards, settings_cards, source_cards
     from gpu_extract.plan import make_plan
 
     check = not args.ignore_checksums
     table = None if args.fibermap in (None, NO_FIBERMAP) else args.fibermap
-    sources = source_cards(Sources(inputs.image, inputs.psf, table))
+    sources = source_cards({"IMG": inputs.image, "PSF": inputs.psf, **({} if table is None else {"FMAP": table})})
     image = (read or read_image)(inputs.image, **image_options(args))
     psf = read_psf(inputs.psf, check=check)
     if table is not None:

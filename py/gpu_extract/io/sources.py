@@ -5,7 +5,7 @@ By that and its checksums an output that is there already is told from one that 
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -30,24 +30,13 @@ _DEFAULTS = {each.name: each.default for each in fields(ExtractConfig)}
 _WORDS = {"IMG": "image", "PSF": "PSF", "FMAP": "fibermap"}
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Paths of the files that a frame is made of; fibermap: None where it comes with the image, or not at all."""
-
-    image: str
-    psf: str
-    fibermap: str | None = None
-
-    def paths(self) -> dict[str, str]:
-        """By the end of the cards that they have."""
-        named = {"IMG": self.image, "PSF": self.psf, "FMAP": self.fibermap}
-        return {key: path for key, path in named.items() if path is not None}
-
-
-def source_cards(sources: Sources) -> list[Card]:
+def source_cards(paths: Mapping[str, str]) -> list[Card]:
     """Cards that say what a frame is made of: to be made before the files are read, so that a file that is replaced
-    meanwhile counts as replaced."""
-    paths = sources.paths()
+    meanwhile counts as replaced.
+
+    paths: of the files, by what their cards' names end in: IMG, PSF, and FMAP where a fibermap does not come with the
+        image
+    """
     return [*(Card(f"IN_{key}", as_ascii(path), f"Input {_WORDS[key]}") for key, path in paths.items()),
             *(Card(f"SUM_{key}", stamp(path), f"What the {_WORDS[key]} was") for key, path in paths.items())]
 
@@ -67,9 +56,11 @@ def settings_cards(config: ExtractConfig) -> list[Card]:
             Card("MATHVER", MATHEMATICS, "Version of the mathematics"), *factor]
 
 
-def why_again(path: str | os.PathLike[str], sources: Sources, settings: Callable[[Image], ExtractConfig]) -> str | None:
+def why_again(path: str | os.PathLike[str], paths: Mapping[str, str],
+              settings: Callable[[Image], ExtractConfig]) -> str | None:
     """Why a frame has to be made; None where it need not be made again.
 
+    paths: see `source_cards`
     settings: the settings for an image with these cards and this fibre map; it has no pixels: a frame carries the
         cards of its image, so that of the image only the headers are read (io.stamp)
     """
@@ -84,17 +75,16 @@ def why_again(path: str | os.PathLike[str], sources: Sources, settings: Callable
                 return "without checksums"
             header = hdus[0].header
             image = Image(_NO_PIXELS, _NO_PIXELS, cards_of(header), optional_fibermap(hdus, path))
-            return changed_source(header, sources) or changed_settings(header, settings(image))
+            return changed_source(header, paths) or changed_settings(header, settings(image))
     except InputError as error:
         return f"damaged: {str(error).removeprefix(f'{os.fspath(path)}: ')}"
 
 
-def changed_source(header: Mapping[str, Any], sources: Sources) -> str | None:
+def changed_source(header: Mapping[str, Any], paths: Mapping[str, str]) -> str | None:
     """Why a frame with this header is not what these files give; None where it is.
 
     A file that is not there cannot be compared, nor the frame be made again: its name has to do.
     """
-    paths = sources.paths()
     for key in _WORDS:
         if (f"SUM_{key}" in header) != (key in paths):
             if key == "FMAP":
