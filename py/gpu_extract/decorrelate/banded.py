@@ -1,12 +1,9 @@
-"""The banded core: whole fibres are decorrelated at once, without patches or pads.
+"""The banded core: whole fibres are decorrelated at once, without patches or pads (doc/method-banded.md).
 
 For fibre i the Schur complement S_i = C_ii^-1 of icov is a band matrix (schur.py), and its square root Q_i a sum
-over a few poles t_k > 0 (poles.py)
-
-    Q_i = S_i^(1/2) ~ sum_k c_k (I - t_k (S_i + t_k I)^-1),
-
-Each pole takes one band factorisation, solutions for the right-hand sides 1 and x_i, and the elements of an inverse on
-the diagonals that the resolution needs. s = Q_i 1, flux = Q_i x_i / s, ivar = s^2, R_i = diag(1/s) Q_i (B&S eq. 10-19).
+over a few poles (poles.py): each takes one band factorisation, solutions for the right-hand sides 1 and x_i, and the
+elements of an inverse on the diagonals that the resolution needs. s = Q_i 1, flux = Q_i x_i / s, ivar = s^2, R_i =
+diag(1/s) Q_i (B&S eq. 10-19).
 
 Errors, relative to the exact Q_i of the whole bundle: the poles 1e-10; the truncation of S_i, see limits.Limits
 (measured for each fibre); rounding, 1e-15 times the condition number of S_i.

@@ -123,11 +123,9 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
 def give_up(sums: Sums, ridge: float, brightest: float = math.inf) -> Normal:
     """Remove, in place, the bins that no good pixel sees, and those of which only the faintest rim is seen.
 
-    icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on good pixels, weighted by their ivar. It has no unit
-    and depends on no other bin; a whole spot has about 0.05. Below 1e-10 a bin is treated like one without any good
-    pixel. Its information is then less than 1e-17 of the full amount, and no flux of its own fibre changes by more
-    than the square root of that, 3e-9 sigma. For other fibres it amounts to neglecting that little light
-    (doc/method.md, "Weak bins"). The other bins are unchanged, except that ridge^2 is added to their diagonal.
+    icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on good pixels, weighted by their ivar; a whole spot has
+    about 0.05. Below 1e-10 a bin is treated like one without any good pixel (doc/method.md, "Weak bins"). The other
+    bins are unchanged, except that ridge^2 is added to their diagonal.
 
     brightest: more than sum w of any spot's pixels can be. As weight^2 <= icov_jj sum w, a bin whose weight is above
     FAINT_LIGHT times that is neither faint nor given up, and its icov, which lies far from the next, is not read.

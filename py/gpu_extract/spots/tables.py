@@ -1,11 +1,8 @@
 """Tabulated spots: a smooth function between given stamps, for instruments whose spots are no Gauss-Hermite.
 
-A table holds the light of pixel-integrated stamps for some fibres, wavelengths and positions of the spot's centre
-within a pixel. The stamps of all positions together are samples of one function of the distance from the spot's centre,
-the effective PSF (Anderson & King 2000, PASP 112, 1360), P samples a pixel along each axis. Between the samples it is
-the quintic spline through them, separately along y and x; beyond them its coefficients are 0. Along wavelength every
-coefficient is the polynomial through its values; across the fibres it is the cubic spline through them, and beyond the
-first and last fibre of the table the value there.
+The stamps of all positions together are samples of one function of the distance from the spot's centre, P of them a
+pixel along each axis; what lies between them, along wavelength and across the fibres is in doc/method.md. Beyond the
+samples the spline's coefficients are 0, beyond the first and last fibre of the table they have the values there.
 
 Position p of P has the centre at (p + 1/2)/P - 1/2 pixel from the middle of the stamp's central pixel. On a stamp of
 2 h + 1 pixels, sample m = P y + P - 1 - p then lies (m + 1/2)/P - h - 1/2 from the centre.

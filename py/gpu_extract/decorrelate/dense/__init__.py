@@ -5,10 +5,7 @@ Pads and neighbours come from the measured decay (probe.py). Whether a patch is 
 C, column by column, with icov ordered by bins, then fibres: a band matrix (weak.Factor).
 
 Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T = U sigma^2 U^T is what eliminating
-all other fibres of the patch leaves of icov (B&S eq. 10-19). In exact arithmetic the eigenvalues of C_ii would be
-sufficient. However, where one bin of the patch sees little light (at the rim of a mask or the edge of the CCD), its
-variance is 1e8 times that of the others, and rounding, relative to the largest, would affect all bins: 1e-6 sigma and
-more. In L_i such bins are small numbers.
+all other fibres of the patch leaves of icov (B&S eq. 10-19; why not from the eigenvalues of C_ii: doc/method.md).
 """
 import math
 from collections.abc import Callable, Iterator

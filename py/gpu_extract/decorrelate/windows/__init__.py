@@ -1,11 +1,9 @@
 """Windows: ranges of bins beside the edge of the CCD and beside masks where S is made without approximation.
 
-A bin whose spot is almost entirely off the CCD, or almost entirely masked, is poorly known. The error of its x is
-hundreds of times that of its neighbours, and the light of two fibres can hardly be distinguished. Around such bins the
-coupling is a few tenths instead of 1e-6, so second order is insufficient, and S decays over forty bins instead of
-twenty. The effect ends there: the rest of the fibre has a narrow band to second order. Therefore a stretch of all
-fibres around such bins is solved densely. One forward and one backward elimination from fibre to fibre give every
-fibre's complement,
+Around a bin whose spot is almost entirely off the CCD, or almost entirely masked, second order in the coupling is
+insufficient, and S decays over forty bins instead of twenty (doc/method-banded.md). The rest of the fibre has a narrow
+band. Therefore a stretch of all fibres around such bins is solved densely. One forward and one backward elimination
+from fibre to fibre give every fibre's complement,
 
     F_k = A_kk - A_k,k-1 F_k-1^-1 A_k-1,k,   B_k = A_kk - A_k,k+1 B_k+1^-1 A_k+1,k,   S_k = F_k + B_k - A_kk,
 
