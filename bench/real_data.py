@@ -23,10 +23,10 @@ from scipy.special import erf
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, Legendre, PsfModel, SpecMask, Tail
-from gpu_extract.io.raw import read_raw
 from gpu_extract.run import extract
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.preprocess import Detector, photon_transfer, preprocess, read_noise_of, turned, with_bias
+from gpu_psf.raw import read_raw
 from gpu_psf.run import FittedPsf, fit_psf
 from gpu_psf.series import at_rows
 from gpu_psf.start.count import Slit, match_fibres

@@ -78,8 +78,8 @@ def test_what_is_no_name_of_a_file(given: Any, said: str) -> None:
     from gpu_extract.errors import InputError
     from gpu_extract.io.fibermap import read_fibermap
     from gpu_extract.io.psf import write_psf
-    from gpu_extract.io.raw import read_raw
     from gpu_extract.io.truth import read_truth
+    from gpu_psf.raw import read_raw
 
     for read in (read_image, read_psf, read_frame, read_truth, read_fibermap, read_raw):
         with pytest.raises(InputError, match=f"^{said}"):

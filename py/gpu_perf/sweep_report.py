@@ -31,7 +31,7 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed), *doubtful, end]
     pictures = []
     if plots:
-        from gpu_extract.figures.scaling import scaling_figure
+        from gpu_perf.scaling_figure import scaling_figure
 
         picture = folder / "scaling.png"
         scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
@@ -80,7 +80,7 @@ def summary(rows: Sequence[Row], time: str) -> list[str]:
 
 def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Any]:
     """What the figure draws. Raises InputError where there is nothing to draw."""
-    from gpu_extract.figures.scaling import Curve
+    from gpu_perf.scaling_figure import Curve
 
     found: list[Any] = []
     for label in dict.fromkeys(r.point.label for r in rows):

@@ -7,9 +7,9 @@ from astropy.io import fits
 
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import read_image
-from gpu_extract.io.raw import read_raw
 from gpu_psf.cli.psf import main
 from gpu_psf.preprocess import Detector, overscan_bias, photon_transfer, preprocess, read_noise_of, turned
+from gpu_psf.raw import read_raw
 
 GAIN, NOISE, BIAS = 2.5, 8.0, 500.0          # electron/ADU, electron, ADU
 

@@ -77,7 +77,7 @@ def _body(args: argparse.Namespace) -> int:
                      ("--ceilings", None if machine == "here" else machine)),
                     (("--html" if getattr(args, "html", None) else "-o", target),))
     if args.command == "proflog":
-        from gpu_extract.perf.proflog import print_profile
+        from gpu_perf.proflog import print_profile
 
         print_profile(args.file, sys.stdout, args.top)
     elif args.command == "nsys":

@@ -59,8 +59,8 @@ def body(args: argparse.Namespace) -> int:
 
     from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
     from gpu_extract.io.image import write_image
-    from gpu_extract.io.raw import file_of, read_raw
     from gpu_psf.preprocess import BAD, SATURATED, preprocess
+    from gpu_psf.raw import file_of, read_raw
     from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 
     check_target(args.output, endings=FITS_ENDINGS)
@@ -87,7 +87,7 @@ def body(args: argparse.Namespace) -> int:
 
 def _read_like(option: str, name: str, raw: Any, image: str) -> Any:
     """Another image of the detector. Raises InputError where it is of another shape."""
-    from gpu_extract.io.raw import read_raw
+    from gpu_psf.raw import read_raw
 
     found = read_raw(name)[0]
     if found.shape != raw.shape:
@@ -116,8 +116,8 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
 
 def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":
     """Gain and read noise, given, measured or described, in this order. Raises InputError where they are unknown."""
-    from gpu_extract.io.raw import read_raw
     from gpu_psf.preprocess import Detector, photon_transfer, read_noise_of, turned, with_bias
+    from gpu_psf.raw import read_raw
 
     given = args.read_noise if args.read_noise is not None or darks else known.read_noise
     gain = args.gain if args.gain is not None or args.transfer else known.gain

@@ -39,7 +39,7 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_stress.report import write_report
         say(write_report(args.folders, args.output or args.folders[0], plots=args.plots), end="")
     elif args.command == "proflog":
-        from gpu_extract.perf.proflog import print_profile
+        from gpu_perf.proflog import print_profile
         print_profile(args.file, sys.stdout, args.top)
     elif args.command == "vendor":
         check_timeout(args.timeout)

@@ -2,12 +2,9 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from gpu_extract.figures.canvas import log_ticks, new_figure, save, tidy
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLOURS = ("#2166ac", "#d95f02", "#1b7837", "#7b3294", "#c51b7d", "#4d4d4d")
 STYLES = ("-", "--", ":", "-.")
@@ -47,7 +44,7 @@ def scaling_figure(path: str | os.PathLike[str], curves: Sequence[Curve], time: 
     save(figure, path)
 
 
-def _seconds(ax: "Axes", curves: Sequence[Curve], mode: str) -> None:
+def _seconds(ax: Any, curves: Sequence[Curve], mode: str) -> None:
     for number, curve in enumerate(curves):
         _draw(ax, curve.seconds, number, curve)
         first = min(curve.seconds, default=0)
@@ -62,14 +59,14 @@ def _seconds(ax: "Axes", curves: Sequence[Curve], mode: str) -> None:
     ax.legend(frameon=False, fontsize=7)
 
 
-def _efficiency(ax: "Axes", curves: Sequence[Curve]) -> None:
+def _efficiency(ax: Any, curves: Sequence[Curve]) -> None:
     for number, curve in enumerate(curves):
         _draw(ax, curve.efficiency, number, curve)
     ax.axhline(1, color="0.7", lw=0.8, zorder=0)
     ax.set_ylim(0, None)
 
 
-def _metrics(ax: "Axes", curves: Sequence[Curve]) -> None:
+def _metrics(ax: Any, curves: Sequence[Curve]) -> None:
     names = list(dict.fromkeys(n for c in curves for n in c.metrics))
     for number, curve in enumerate(curves):
         for style, name in enumerate(names):
@@ -83,7 +80,7 @@ def _metrics(ax: "Axes", curves: Sequence[Curve]) -> None:
     ax.legend(frameon=False, fontsize=7)
 
 
-def _draw(ax: "Axes", values: Mapping[int, Spread], number: int, curve: Curve) -> None:
+def _draw(ax: Any, values: Mapping[int, Spread], number: int, curve: Curve) -> None:
     """Medians with bars from the lowest to the highest repeat; published figures are single and grey."""
     points = sorted(values.items())
     if not points:
