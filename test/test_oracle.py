@@ -3,19 +3,19 @@ from dataclasses import replace
 from itertools import product
 from math import sqrt
 
+import exact as exact_module
 import numpy as np
 import pytest
 import scipy.integrate
 import scipy.sparse
+from exact import solve_exact
 from numpy.polynomial import hermite_e
 from scipy.special import erf
 
-import gpu_extract.oracle.exact as exact_module
 import oracle
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import InputError
-from gpu_extract.oracle.exact import solve_exact
 
 CONFIG = ExtractConfig(wavelength=(6062.0, 6086.0, 0.8))
 PAD = 16

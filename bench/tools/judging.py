@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from exact import WEAK, solve_exact
 from problems import Problem
 from simulated_device import SimulatedDevice
 
@@ -12,7 +13,6 @@ from gpu_extract.device.frames import GpuFrames
 from gpu_extract.errors import GpuExtractError, InternalError
 from gpu_extract.normal import FAINT_LIGHT
 from gpu_extract.oracle import diagonals, solve_bundle
-from gpu_extract.oracle.exact import WEAK, solve_exact
 from gpu_extract.run import extract
 
 EPS = float(np.finfo(float).eps)

@@ -1,4 +1,5 @@
 """The limit of weak bins: on both sides of it, in each form in which it is asked, and the same in all its copies."""
+import exact
 import numpy as np
 import pytest
 from scipy.linalg import toeplitz
@@ -7,7 +8,6 @@ from decorrelate.cases import make_bundle
 from gpu_extract.decorrelate.dense.pixels import WHOLE, Block, Patch, decorrelate
 from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, Factor, band_tells, factor_tells, told_factor
 from gpu_extract.normal import lower_band
-from gpu_extract.oracle import exact
 
 
 def test_the_copy_is_the_same() -> None:

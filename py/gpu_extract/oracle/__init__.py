@@ -4,7 +4,7 @@ Everything here is done the way it is written down: a spot is the numerical
 quadrature of the Gauss-Hermite density over each pixel, A is an explicit
 matrix, icov is inverted, and the blocks of its inverse are taken to the power
 -1/2. No bin is treated in a way of its own, however little its pixels tell;
-where double precision cannot invert icov, oracle.exact can (python-flint).
+where double precision cannot invert icov, bench/tools/exact.py can (python-flint).
 It shares nothing with the fast code but the data types, so that a mistake
 would have to be made twice. Memory and time grow with the square and the cube
 of the number of bins of a bundle: meant for some 3000 of them.

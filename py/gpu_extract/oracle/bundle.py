@@ -112,7 +112,7 @@ def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, 
     """Everything of B&S eq. 4 and 10-19 for the bundle whose A is `design`, with dense matrices.
 
     ridge: its square is added to the diagonal of icov. Where double precision does not suffice (cond above 1e10 or so)
-    oracle.exact does.
+    bench/tools/exact.py does.
     """
     count = design.shape[1]
     if count > BINS_MAX:
