@@ -77,7 +77,7 @@ def test_the_embedded_frame_is_read_ahead_where_it_is_there(args, reads, tmp_pat
     args.input = args.psf = None
     for found in (Inputs(image, "psf", "truth"), None):
         files = found and (image, "psf", "truth")
-        monkeypatch.setattr(embedded, "embedded_there", lambda specmin, nspec, folder, files=files: files)
+        monkeypatch.setattr(embedded, "embedded_there", lambda specmin, nspec, files=files: files)
         with closing(Early(args)) as early:
             assert early.inputs() == found
     assert reads == [image]
@@ -85,8 +85,8 @@ def test_the_embedded_frame_is_read_ahead_where_it_is_there(args, reads, tmp_pat
 
 def test_looking_for_the_embedded_frame_loads_no_kernels(tmp_path):
     """They would be loaded twice as slowly, beside the program's own imports."""
-    script = ("import sys; from gpu_extract.cli.job import cache_folder; "
+    script = ("import sys, gpu_extract.cli.job; "
               "from gpu_extract.simulate.embedded import embedded_there; "
-              "assert embedded_there(0, 25, folder=cache_folder()) is None; "
+              "assert embedded_there(0, 25) is None; "
               "assert not {'numba', 'astropy', 'gpu_extract.simulate.frame'} & {*sys.modules}")
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})

@@ -337,7 +337,7 @@ def test_folders_that_nobody_has_used_for_a_month_are_removed(kept: Store) -> No
 def test_a_start_that_finds_its_mark_keeps_the_folder_in_use(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_use, "store", lambda: kept)
     assert not first_use.is_ready("ready-1")
-    first_use.leave_mark("ready-1")
+    kept.leave("ready-1")
     for age, touched in ((0.5 * 86400, False), (2 * 86400, True)):
         before = folder_of(kept).stat().st_mtime - age
         os.utime(folder_of(kept), (before, before))

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_extract.cli.job import cache_folder
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
@@ -19,6 +18,7 @@ from gpu_extract.io.truth import read_truth
 from gpu_extract.io.whose import this_process
 from gpu_extract.simulate import SimConfig, embedded, simulate
 from gpu_extract.simulate.kept import MANIFEST, kept_folder
+from gpu_extract.user_cache import cache_folder
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def tiny(monkeypatch):
 
 def _get(folder: Path, specmin: int = 0, nspec: int | None = None) -> tuple[embedded.EmbeddedFiles, list[str]]:
     lines: list[str] = []
-    return embedded.embedded_default(specmin, nspec, lines.append, folder=folder), lines
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedded, "cache_folder", lambda: folder)
+        return embedded.embedded_default(specmin, nspec, lines.append), lines
 
 
 def test_made_once_then_found(tiny, tmp_path: Path) -> None:

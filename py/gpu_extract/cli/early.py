@@ -5,7 +5,7 @@ import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from gpu_extract.cli.job import Inputs, cache_folder, identity, image_options
+from gpu_extract.cli.job import Inputs, identity, image_options
 
 if TYPE_CHECKING:
     from gpu_extract.data import Image
@@ -64,7 +64,7 @@ def _read(args: argparse.Namespace) -> Found | None:
     if not (args.input or args.psf):
         from gpu_extract.simulate.embedded import embedded_there
 
-        files = embedded_there(args.specmin, args.nspec, folder=cache_folder())
+        files = embedded_there(args.specmin, args.nspec)
         inputs = files and Inputs(*(str(path) for path in files))
     if inputs is None:
         return None

@@ -27,7 +27,7 @@ from gpu_extract.io.atomic import check_apart, check_target, write_json
 from gpu_extract.io.claim import remove_unclaimed
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
-from gpu_extract.perf.startup import StartUp
+from gpu_extract.perf.clock import StartUp
 
 if TYPE_CHECKING:
     from gpu_extract.backend import Backend

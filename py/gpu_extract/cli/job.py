@@ -4,14 +4,12 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract import user_cache
 from gpu_extract.cli.common import log
 from gpu_extract.cli.options import spelt_out
 from gpu_extract.config import FURTHER, ExtractConfig
-from gpu_extract.errors import ConfigError, InputError, OutputError
+from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.io.atomic import check_targets
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.presets import Preset, camera_preset, find_preset
@@ -50,15 +48,6 @@ class Job:
     reference: "Frame | None" = None
 
 
-def cache_folder() -> Path:
-    """Where the embedded frame is kept, see user_cache. Raises OutputError for a user without a home."""
-    folder = user_cache.cache_folder()
-    if folder is None:
-        raise OutputError("you have no home folder to keep a simulated frame in; set XDG_CACHE_HOME to a folder that "
-                          "can be written to, or give -i and -p")
-    return folder
-
-
 def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs:
     """The files named by -i and -p, or the embedded simulated frame where neither is given.
 
@@ -74,7 +63,7 @@ def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs
     log.info("no -i and -p: extracting the embedded simulated frame")
     if there is not None:
         return there
-    files = embedded_default(args.specmin, args.nspec, log.info, folder=cache_folder(), threads=args.threads or 1)
+    files = embedded_default(args.specmin, args.nspec, log.info, threads=args.threads or 1)
     return Inputs(*(str(path) for path in files))
 
 

@@ -7,15 +7,17 @@ from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import GpuExtractError, StoppedCleanly
 from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Work, as_error
 from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
-from gpu_extract.exposure.watch import Watch
 from gpu_extract.io.image import bare
 from gpu_extract.perf.clock import now
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.ranks.packing import copied, same
-from gpu_extract.seams import Comm, Numbers
+from gpu_extract.seams import NULL, Comm, Numbers
 
 INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
+# opened for every bundle on the CPU, for every frame on a GPU, each under the agreement of all ranks that share it: an
+# error raised here reaches them all
+SAFE = "cut", "queue"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,37 @@ class Group:
         if not self._psf or not same(self._psf[0], psf):
             self._psf[:] = [copied(psf)]
         return self._psf[0]
+
+
+class Watch:
+    """Takes a recorder's calls during an extraction, and lets a run stop between two bundles.
+
+    detail: pass all of them on; else nothing is kept, so that a record does not grow by a thousand spans a frame
+    Opening a span of SAFE raises StoppedCleanly where the run is to stop.
+    """
+
+    def __init__(self, recorder: Recorder, stop: Event, detail: bool):
+        self.rank = recorder.rank
+        self._stop = stop
+        self._kept = recorder if detail else NULL
+
+    def span(self, name: str) -> Any:
+        """A context manager that times what runs under it."""
+        self._may_stop(name)
+        return self._kept.span(name)
+
+    def device_span(self, name: str) -> Any:
+        """The same with the time on the device."""
+        self._may_stop(name)
+        return self._kept.device_span(name)
+
+    def _may_stop(self, name: str) -> None:
+        if name in SAFE and self._stop.is_set():
+            raise StoppedCleanly("stopped on request; start again to go on")
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else a recorder can do."""
+        return getattr(self._kept, name)
 
 
 def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:

@@ -47,13 +47,6 @@ def is_ready(mark: str) -> bool:
     return True
 
 
-def leave_mark(mark: str) -> None:
-    """Say that they are there."""
-    kept = store()
-    if kept is not None:
-        kept.leave(mark)
-
-
 def get_ready(kernels: Callable[[], Sequence[Kernel]], mark: str, comm: Comm, recorder: Recorder, tell: Tell) -> int:
     """Compile what is not yet compiled; all ranks call this. Returns how many kernels this rank has waited for.
 
@@ -66,8 +59,9 @@ def get_ready(kernels: Callable[[], Sequence[Kernel]], mark: str, comm: Comm, re
     def fill() -> None:
         with recorder.span(COMPILE):
             count.append(compile_all(kernels, number, ranks, tell if comm.rank == 0 else None))
-        if number == 0:
-            leave_mark(mark)
+        kept = store()
+        if number == 0 and kept is not None:
+            kept.leave(mark)
 
     take_turns()
     comm.by_node(fill)

@@ -6,6 +6,8 @@ is the same clock in every process (CLOCK_MONOTONIC); between machines only
 """
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 now = time.perf_counter         # seconds of a clock that never steps; only differences mean something
@@ -13,6 +15,8 @@ epoch = time.time               # seconds since 1970-01-01 UTC
 cpu = time.process_time         # CPU seconds of this process, all threads
 thread_cpu = time.thread_time   # CPU seconds of the calling thread
 sleep = time.sleep
+
+INTERPRETER = "interpreter"      # the step of a start that is before all others
 
 
 def stamp(seconds: float) -> str:
@@ -44,3 +48,23 @@ def _own_age() -> float:
         return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
     except (OSError, ValueError, IndexError, AttributeError):
         return 0.0
+
+
+class StartUp:
+    """How long a process took to start, step by step. Made as early as can be: what came before is the interpreter's.
+
+    steps: name -> (wall seconds, CPU seconds), in the order in which they came
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[str, tuple[float, float]] = {INTERPRETER: (process_age(), cpu())}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time what runs under it."""
+        wall, used = now(), cpu()
+        try:
+            yield
+        finally:
+            before = self.steps.get(name, (0.0, 0.0))
+            self.steps[name] = before[0] + now() - wall, before[1] + cpu() - used

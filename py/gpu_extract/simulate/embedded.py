@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.lines import night_sky
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.header import VERSION
 from gpu_extract.simulate.instrument import DETECTORS
 from gpu_extract.simulate.kept import is_kept, kept_folder
+from gpu_extract.user_cache import cache_folder
 
 EMBEDDED = SimConfig(camera="r0", seed=20200707)
 _FEW = 4                        # up to so many bundles are made and kept by themselves
@@ -24,17 +25,17 @@ class EmbeddedFiles(NamedTuple):
     truth: Path
 
 
-def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None], *, folder: Path | None = None,
+def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None], *,
                      threads: int = 1) -> EmbeddedFiles:
     """The files of the embedded frame, with the fibres `specmin` .. `specmin` + `nspec` - 1 (as far as there are any).
 
     A few bundles from the first on come as an image that ends behind them; the pixels are those of the
     whole frame, bit by bit.
 
-    folder: where files are kept (default: ~/.cache/gpu_extract); log: takes lines for the user
+    log: takes lines for the user
     Raises InputError where the camera has none of these fibres, OutputError where the files cannot be made.
     """
-    folder = Path.home() / ".cache" / "gpu_extract" if folder is None else folder
+    folder = _cache()
     config = embedded_config(specmin, nspec)
     made = config.nspec or 0
 
@@ -50,10 +51,18 @@ def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None]
     return _files(kept_folder(folder, _name(config), make, log=log))
 
 
-def embedded_there(specmin: int, nspec: int | None, *, folder: Path) -> EmbeddedFiles | None:
+def embedded_there(specmin: int, nspec: int | None) -> EmbeddedFiles | None:
     """The same, where they are there and what they were; None where they would have to be made."""
-    there = folder / _name(embedded_config(specmin, nspec))
+    there = _cache() / _name(embedded_config(specmin, nspec))
     return _files(there) if is_kept(there) else None
+
+
+def _cache() -> Path:
+    folder = cache_folder()
+    if folder is None:
+        raise OutputError("you have no home folder to keep a simulated frame in; set XDG_CACHE_HOME to a folder that "
+                          "can be written to, or give -i and -p")
+    return folder
 
 
 def embedded_config(specmin: int, nspec: int | None) -> SimConfig:
