@@ -28,10 +28,9 @@ from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.narrow import simd_finish
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
-from gpu_extract.seams import NULL
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.solve import simd_strengths, simd_substitute
 

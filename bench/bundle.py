@@ -34,9 +34,8 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, PsfModel
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
-from gpu_extract.perf.recorder import Recorder, peak_memory
+from gpu_extract.perf.recorder import NULL, Recorder, peak_memory
 from gpu_extract.run import extract
-from gpu_extract.seams import NULL
 from gpu_extract.simulate import SimConfig, simulate
 
 STAGES = ("plan", "cut", "normal", "solve", "decorrelate", "quality", "assemble")

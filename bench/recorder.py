@@ -22,9 +22,8 @@ from scipy.special import stdtrit
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.perf import clock
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.run import extract
-from gpu_extract.seams import NULL
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 
 SPAN, SHARE = 3e-6, 0.005

@@ -32,10 +32,9 @@ from gpu_extract.decorrelate.wide import simd_wide_eliminate
 from gpu_extract.figures.canvas import BLUE, ORANGE, new_figure, save
 from gpu_extract.io.presets import presets
 from gpu_extract.kernels.arena import Arena
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import prepare
-from gpu_extract.seams import NULL
 from gpu_extract.simulate import Defects, SimConfig, simulate
 
 FIBRE, REACH, EDGE = 8, 60, 5

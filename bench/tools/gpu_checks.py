@@ -10,8 +10,8 @@ from gpu_extract.assemble import BY_BIN, assemble
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel, SpecMask
 from gpu_extract.device.frames import GpuFrames
+from gpu_extract.perf.recorder import NULL
 from gpu_extract.run import extract, prepare
-from gpu_extract.seams import NULL
 from gpu_extract.simulate import SimConfig, simulate
 
 Opener = Callable[..., GpuFrames]       # ranks on the device, options of GpuFrames -> a backend of its own

@@ -18,9 +18,8 @@ from gpu_extract.device.frames import GpuFrames
 from gpu_extract.errors import ExitCode
 from gpu_extract.perf import clock
 from gpu_extract.perf.record import parse_run, whole
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.run import extract
-from gpu_extract.seams import NULL
 from gpu_perf.metrics import stages as stages_of
 from gpu_perf.metrics import windows
 
