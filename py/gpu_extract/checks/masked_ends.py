@@ -1,4 +1,4 @@
-"""A longer pad where masks leave little of the cores of a fibre's spots at an end of the range."""
+"""A longer pad where masks or errors leave little of the cores of a fibre's spots at an end of the range."""
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +15,10 @@ from gpu_extract.spots import centres, recipe
 
 # (row, column) of a core's pixels, and their shares of its light, roughly; the middle one first
 CORE = {(dy, dx): 1 / 4 ** (1 + 0.5 * (dy != 0) + 0.5 * (dx != 0)) for dy in (0, -1, 1) for dx in (0, -1, 1)}
-LEAST = 0.75     # of the cores' light: with less on good pixels the margins of probe.py may not cover the masks
-MIDDLES = 0.1    # of a fibre's cores whose middle is masked: with less the others' pixels are not looked at
+TELLS = 0.1      # of the median ivar of a fibre's middle pixels: a pixel with less hardly tells anything
+# share of the cores' light, of all of them and of RUN that follow each other: with less on pixels that tell the margins
+# of probe.py may not cover the others. And of cores whose middle tells: with more the other pixels are not looked at
+LEAST, MIDDLES, RUN = (0.75, 0.25), (0.9, 0.5), 3
 EVERY = 4        # of a pad's bins, one is looked at,
 FEWEST = 8       # but of a short pad so many
 BESIDE = 2       # fibres on both sides that are measured along
@@ -24,7 +26,7 @@ BESIDE = 2       # fibres on both sides that are measured along
 
 def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[float, float, float],
                  tolerance: float) -> Decay:
-    """The decay with a longer pad where masks leave little of the cores of a fibre's spots at an end of the range.
+    """The decay with a longer pad where pixels tell little of the cores of a fibre's spots at an end of the range.
 
     decay: with all pixels good. The fibres at the ends and in the middle of each row of such fibres are measured with
     the image's own ivar, and those beside them, through which light may reach them, too.
@@ -32,33 +34,33 @@ def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[fl
     hidden = _hidden_fibres(psf, wavelength, decay.beyond, image)
     low, high = psf.wavelength_range
     most, beyond = int((high - low) / wavelength[2]) + 1, decay.beyond
-    for window in lengths(most) if hidden else ():
-        below, above = windows(psf, wavelength, window)
-        beyond = max(bins_below(_as_seen(psf, fibre, *end, image), SAFETY_CUT * tolerance, most)
-                     for fibre in hidden for end in ((*below, -1), (*above, 1)))
+    for window in lengths(most) if any(hidden) else ():
+        ends = zip(windows(psf, wavelength, window), (-1, 1), hidden, strict=True)
+        beyond = max(bins_below(_as_seen(psf, fibre, *stretch, way, image), SAFETY_CUT * tolerance, most)
+                     for stretch, way, fibres in ends for fibre in fibres)
         if beyond < window // 2:
             break
     return replace(decay, beyond=max(decay.beyond, min(most, beyond + decay.aslant)))
 
 
-def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[int]:
-    """Of each row of fibres with little light of their cores at an end of the range the first, the middle and the last.
+def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[list[int]]:
+    """Of both ends of the range, and of each row of fibres with little light of their cores on pixels that tell, the
+    first, the middle and the last.
 
     The pad counts by itself, and together with a stamp's height of bins inside.
     """
-    found = np.zeros(psf.nfibre, dtype=bool)
     inside, ends = known(psf, ("pads", image.shape, wavelength, pad),
                          lambda: _pads(image.shape, psf, wavelength, pad))
-    ivar, shares = image.ivar.reshape(-1), np.array([*CORE.values()])
+    ivar, shares, hidden = image.ivar.reshape(-1), np.array([*CORE.values()]), list[list[int]]()
     for cores in ends:
-        some = np.flatnonzero(_mean(ivar[cores[0]] == 0, inside).max(axis=0) > MIDDLES)
+        found, middles = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[0]]
+        least = TELLS * np.median(middles, axis=1, keepdims=True)
+        some = np.flatnonzero(_below(MIDDLES, middles > least, inside))
         if len(some):
-            seen = np.tensordot(shares, ivar[cores[:, some]] > 0, 1)
-            found[some] |= _mean(seen, inside).min(axis=0) < LEAST
-    if not found.any():
-        return []
-    edges = np.flatnonzero(np.diff(np.pad(found, 1).astype(int)))
-    return sorted({n for start, stop in edges.reshape(-1, 2).tolist() for n in (start, (start + stop) // 2, stop - 1)})
+            found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[:, some]] > least[some], 1), inside)
+        rows = np.flatnonzero(np.diff(found)).reshape(-1, 2).tolist()
+        hidden.append(sorted({n for start, stop in rows for n in (start, (start + stop) // 2, stop - 1)}))
+    return hidden
 
 
 def _pads(shape: tuple[int, int], psf: PsfModel, wavelength: tuple[float, float, float],
@@ -77,13 +79,17 @@ def _pads(shape: tuple[int, int], psf: PsfModel, wavelength: tuple[float, float,
     return len(inside), ends
 
 
-def _mean(of_bins: np.ndarray, inside: int) -> Array:
-    """(2, nfibre) of all of a fibre's bins, and of those in the pad; inside: how many are not in it."""
-    return np.stack([of_bins.mean(axis=1), of_bins[:, inside:].mean(axis=1)])
+def _below(limits: tuple[float, float], shares: np.ndarray, inside: int) -> np.ndarray:
+    """(nfibre,) whether what (nfibre, n) bins have is below the first limit on average, of all or of those in the pad,
+    or below the second one in a run; inside: how many are not in the pad."""
+    runs = np.lib.stride_tricks.sliding_window_view(shares, RUN, axis=1).mean(axis=2)
+    means = np.minimum(shares.mean(axis=1), shares[:, inside:].mean(axis=1))
+    return np.asarray((means < limits[0]) | (runs.min(axis=1) < limits[1]))
 
 
 def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, way: int, image: Image) -> Array:
-    """The largest |C| at every distance beyond the end of the range and farther, relative to that of the bin inside.
+    """The largest |C| between bins of a fibre at the end of the range, inside, and those of it and its neighbours at
+    every distance beyond the end and farther; relative to C of the bin inside.
 
     place: the bin at the end; way: 1 where higher bins are beyond it, -1 where lower ones are. Bins inside are one of
     EVERY as far as a stamp reaches: masks hide some more than others. Each bin counts in its own errors.
@@ -98,7 +104,7 @@ def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, way: int, image
         lower = lower_band(icov, (0, len(icov)), (0, nwave))
     factor = definite_factor(lower)[1]
     bins = np.clip(place - way * np.arange(0, psf.stamp[0] + 1, EVERY), 0, nwave - 1)
-    columns = (bins[:, None] * len(icov) + np.arange(len(icov))).ravel()
+    columns = bins * len(icov) + fibre - fibres[0]
     unit = np.zeros((len(factor.T), len(columns)))
     unit[columns, np.arange(len(columns))] = 1.0
     found = np.abs(lapack.dpbtrs(factor, unit, lower=1)[0])
