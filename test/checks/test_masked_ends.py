@@ -77,8 +77,8 @@ def test_little_that_tells_asks_for_a_longer_pad(family, nfibre, step):
 
 @pytest.mark.parametrize("way", [-1, 1])
 def test_what_pixels_tell_of_bins_beyond_is_measured_as_by_the_oracle(way):
-    """C of all fibres that take part, each bin in its own errors, by a dense inverse: for the bins of the fibre that lie
-    inside, the largest of any fibre's bins at every distance and farther."""
+    """C of all fibres that take part, each bin in its own errors, by a dense inverse: for the bins of the fibre inside
+    the range, the largest of any fibre's bins at every distance and farther."""
     psf, wave, place, fibre = oracle.make_psf("v3", 6), 6090.0 + 0.8 * np.arange(60), 30, 1
     ivar = np.random.default_rng(2).uniform(0.5, 2.0, psf.shape)
     ivar[::3] = 0.0

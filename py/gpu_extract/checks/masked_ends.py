@@ -18,7 +18,7 @@ CORE = {(dy, dx): 1 / 4 ** (1 + 0.5 * (dy != 0) + 0.5 * (dx != 0)) for dy in (0,
 TELLS = 0.1      # of the median ivar of a fibre's middle pixels: a pixel with less hardly tells anything
 # share of the cores' light, of all of them and of RUN that follow each other: with less on pixels that tell the margins
 # of probe.py may not cover the others. And of cores whose middle tells: with more the other pixels are not looked at
-LEAST, MIDDLES, RUN = (0.75, 0.25), (0.9, 0.5), 3
+LEAST, MIDDLES, RUN = (0.75, 0.25), (0.85, 0.5), 3
 EVERY = 4        # of a pad's bins, one is looked at,
 FEWEST = 8       # but of a short pad so many
 BESIDE = 2       # fibres on both sides that are measured along
