@@ -9,7 +9,8 @@ problems as --count says. --replay: one problem, in detail. --device: by a devic
 fibre has its own pitch and width, and traces may begin in other rows.
 
 --pads: problems of another kind instead, with light far beyond both ends of the range and masks there. Bins are
-compared with the same ones of a range that goes on as far as the light; both may be off by the bound.
+compared with the same ones of a range that goes on as far as the light, where the banded core makes them; both may be
+off by the bound.
 
 A problem is wrong where an unflagged bin (flags: WEAKBIN, NODATA, ODDPIX) is off by more than max(1e-8 sigma,
 100 eps cond) (bench/tools/judging.py); rash where one is unflagged that double precision cannot tell from others;
@@ -33,6 +34,7 @@ import numpy as np
 from judging import EPS, FLAGS, FLOOR, Truth, Verdict, judge, report, truth
 from problems import BEYOND, FAMILIES, KINDS, OF_EIGHT, make, make_of_pads, seeds
 
+from gpu_extract.data import Status
 from gpu_extract.errors import GpuExtractError
 from gpu_extract.run import extract
 
@@ -54,6 +56,7 @@ def pads_hold(wanted: Sequence[int]) -> bool:
             continue
         inner = slice(BEYOND - 2, BEYOND - 2 + frame.flux.shape[1])
         ivar, told = longer.ivar[:, inner], ((frame.mask | longer.mask[:, inner]) & FLAGS) == 0
+        told &= longer.status[:, inner] < Status.DENSE       # of others no condition number is known
         of_flux = np.abs(frame.flux - longer.flux[:, inner]) * np.sqrt(ivar)
         of_ivar = np.abs(np.divide(frame.ivar, ivar, out=np.ones_like(ivar), where=ivar > 0) - 1)
         most = float(np.maximum(of_flux, of_ivar)[told].max(initial=0.0))
