@@ -1,11 +1,16 @@
 """What breaks an extraction? Random problems against the oracle, both cores.
 
-usage: search.py [--seed 0] [--count 1300] [--only KIND] [--replay SEED] [--smallest] [--device]
+usage: search.py [--seed 0] [--count 1300] [--only KIND] [--replay SEED] [--smallest] [--device] [--uneven] [--pads]
 
 Each seed is a problem (bench/tools/problems.py): a PSF of one of six families with perturbed coefficients, 1 to 6
 fibres, steps of 0.2 to 40 Angstrom, ranges at all edges of CCD and PSF, honest ivars that vary by 1e4, and a kind of
 mask: the seed's remainder by the number of kinds. --only: one kind, or "masks", all kinds with masked pixels, as many
-problems as --count says. --replay: one problem, in detail. --device: by a device that is simulated, too.
+problems as --count says. --replay: one problem, in detail. --device: by a device that is simulated, too. --uneven: each
+fibre has its own pitch and width, and traces may begin in other rows.
+
+--pads: problems of another kind instead, with light far beyond both ends of the range and masks there. Bins are
+compared with the same ones of a range that goes on as far as the light, where the banded core makes them; both may be
+off by the bound.
 
 A problem is wrong where an unflagged bin (flags: WEAKBIN, NODATA, ODDPIX) is off by more than max(1e-8 sigma,
 100 eps cond) (bench/tools/judging.py); rash where one is unflagged that double precision cannot tell from others;
@@ -17,6 +22,8 @@ import os
 import sys
 import warnings
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,17 +31,48 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np
-from judging import Truth, Verdict, judge, report, truth
-from problems import FAMILIES, KINDS, OF_EIGHT, make, seeds
+from judging import EPS, FLAGS, FLOOR, Truth, Verdict, judge, report, truth
+from problems import BEYOND, FAMILIES, KINDS, OF_EIGHT, make, make_of_pads, seeds
+
+from gpu_extract.data import Status
+from gpu_extract.errors import GpuExtractError
+from gpu_extract.run import extract
 
 CORES = ["auto", "dense"]
 
 
-def search(wanted: list[int]) -> dict[str, list[tuple[int, str, Verdict, Truth]]]:
+def pads_hold(wanted: Sequence[int]) -> bool:
+    """Whether bins of a range are those of a longer one, in all problems of pads; prints those where they are not."""
+    made, right = 0, True
+    for problem in filter(None, map(make_of_pads, wanted)):
+        (first, last, step), made = problem.config.wavelength, made + 1
+        far = (BEYOND - 2) * step
+        try:
+            frame, longer = (extract(problem.image, problem.psf, replace(problem.config, wavelength=wavelength))
+                             for wavelength in ((first, last, step), (first - far, last + far, step)))
+        except (GpuExtractError, ArithmeticError, ValueError, Warning) as error:
+            print(f"{problem.name}: lost: {type(error).__name__}: {error}", flush=True)
+            right = False
+            continue
+        inner = slice(BEYOND - 2, BEYOND - 2 + frame.flux.shape[1])
+        ivar, told = longer.ivar[:, inner], ((frame.mask | longer.mask[:, inner]) & FLAGS) == 0
+        told &= longer.status[:, inner] < Status.DENSE       # of others no condition number is known
+        of_flux = np.abs(frame.flux - longer.flux[:, inner]) * np.sqrt(ivar)
+        of_ivar = np.abs(np.divide(frame.ivar, ivar, out=np.ones_like(ivar), where=ivar > 0) - 1)
+        most = float(np.maximum(of_flux, of_ivar)[told].max(initial=0.0))
+        cond = max(notes["cond"] for notes in (*frame.notes["bundles"].values(), *longer.notes["bundles"].values()))
+        if most > 2 * max(FLOOR, 100 * EPS * cond):
+            print(f"{problem.name}: pads of {frame.notes['pad']} bins leave {most:.1e}, cond {cond:.0e}", flush=True)
+            right = False
+    print(f"{made} problems of pads: {'none is' if right else 'some are'} broken")
+    return right
+
+
+def search(wanted: list[int], *, uneven: bool = False) -> dict[str, list[tuple[int, str, Verdict, Truth]]]:
     """Kind of problem -> seed, core, verdict and truth of each."""
     found = defaultdict(list)
     for seed in wanted:
-        problem = make(seed)
+        problem = make(seed, uneven=uneven)
         if problem is None:
             found["(PSF file absent)"].append((seed, "", None, None))
             continue
@@ -81,12 +119,16 @@ def main() -> int:
     parser.add_argument("--replay", type=int)
     parser.add_argument("--smallest", action="store_true")
     parser.add_argument("--device", action="store_true")
+    parser.add_argument("--uneven", action="store_true")
+    parser.add_argument("--pads", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("error")
     if args.device:
         CORES.append("device")
+    if args.pads:
+        return 0 if pads_hold(range(args.seed, args.seed + args.count)) else 1
     if args.replay is not None:
-        problem = make(args.replay)
+        problem = make(args.replay, uneven=args.uneven)
         if problem is None:
             print("the file of its PSF is absent")
             return 1
@@ -99,7 +141,7 @@ def main() -> int:
         chosen = [first for first, _ in OF_EIGHT.values()]
     else:
         chosen = seeds(args.seed, args.count, only=args.only)
-    found = search(chosen)
+    found = search(chosen, uneven=args.uneven)
     return 0 if table(found) else 1
 
 

@@ -28,6 +28,7 @@ FAMILIES = ("tiny", "tails", "two", *FILES)      # from `simulate`, made up here
 STEPS = (0.2, 0.4, 0.6, 0.8, 0.8, 1.2, 3.0, 40.0)
 QUICK = 0.8, 1.2                                 # each half-band has kernels of its own: these have few
 BINS = 120                                       # of a problem, at most
+BEYOND = 180                                     # bins that have light beyond both ends of a problem of pads
 # seeds, two of each kind, whose half-bands, 8 in a bundle and 7 in a fibre, have kernels that tests compile
 OF_EIGHT = {"clean": (325, 429), "edges": (469, 495), "gap": (717, 2836), "cosmics": (1693, 2343), "one": (160, 212),
             "lone": (538, 2020), "rows": (1631, 2554), "columns": (1047, 1762), "checker": (645, 1893),
@@ -129,6 +130,26 @@ def _perturbed(psf: PsfModel, rng: np.random.Generator) -> PsfModel:
     return _every(psf, change)
 
 
+def _uneven(psf: PsfModel, rng: np.random.Generator) -> PsfModel:
+    """The PSF with a pitch and a width of its own for each fibre, and traces that begin in other rows."""
+    n, some = psf.nfibre, rng.random(2)
+    pitch, width = rng.uniform(0.35, 1.4, n), rng.uniform(0.75, 1.9, n) if some[0] < 0.5 else np.ones(n)
+    rows = rng.choice([0, 0, 1, 4, 10, 25, -10]) * np.arange(n) + (rng.uniform(-15, 15, n) if some[1] < 0.3 else 0)
+
+    def change(series: Legendre, what: str) -> Legendre:
+        coeff = series.coeff.copy()
+        if what == "x":
+            apart = np.diff(coeff[:, 0]) * pitch[1:]
+            coeff[1:, 0] = coeff[0, 0] + np.cumsum(np.sign(apart) * np.maximum(np.abs(apart), 1.5))
+        elif what == "y":
+            coeff[:, 0] += rows
+        elif what == "sigma":
+            coeff *= width[:, None]
+        return replace(series, coeff=coeff)
+
+    return _every(psf, change)
+
+
 def _on_small_ccd(psf: PsfModel, wave: np.ndarray, rng: np.random.Generator, edges: bool) -> PsfModel:
     """On a CCD that holds all spots, or ends on some of them."""
     centre = np.array([[[float(evaluate(s, f, w)) for w in (*wave[::3], wave[-1])] for f in range(psf.nfibre)]
@@ -225,8 +246,8 @@ def seeds(first: int, count: int, *, only: str | None = None, quick: bool = Fals
     return list(islice(filter(wanted, counting(first)), count))
 
 
-def make(seed: int) -> Problem | None:
-    """The problem of a seed; None where the file of its PSF is absent."""
+def make(seed: int, *, uneven: bool = False) -> Problem | None:
+    """The problem of a seed; None where the file of its PSF is absent. uneven: with fibres that are not alike."""
     rng = np.random.default_rng(seed)
     kind, family, step = drawn(seed, rng)
     source = _source(family)
@@ -238,19 +259,49 @@ def make(seed: int) -> Problem | None:
     n = min(int(rng.integers(30, BINS)) // nfibre, int((high - low) / step) - 2)
     step, n = (0.8, 20) if n < 8 else (step, n)
     below, above = (min(m, (n - 6) // 2) for m in (below, above))
-    first = float(rng.uniform(low + step, high - n * step))
-    wave = first + step * np.arange(n)
-    start = int(rng.integers(0, source.nfibre - nfibre + 1)) if family != "tiny" else 0
-    psf = select(source, range(start, start + nfibre))
-    psf = _every(psf, lambda s, _: _narrow(s, first - 0.3 * step, wave[-1] + 0.3 * step))
-    psf = _on_small_ccd(_perturbed(psf, rng), wave, rng, kind == "edges" or rng.random() < 0.2)
+    wave = float(rng.uniform(low + step, high - n * step)) + step * np.arange(n)
+    psf = _cut(source, (family, nfibre), wave, step, rng)
+    if uneven:
+        psf = _uneven(psf, np.random.default_rng([seed, 1]))
+    psf = _on_small_ccd(psf, wave, rng, kind == "edges" or rng.random() < 0.2)
     if kind == "gap":
         psf.x.coeff[1] = np.eye(1, psf.x.coeff.shape[1])[0] * -1e6
     config = ExtractConfig((float(wave[below]), float(wave[n - 1 - above]), step), bundlesize=nfibre, tolerance=1e-13)
-    design = design_matrix(psf, range(nfibre), wave, psf.shape)
+    return _problem((seed, kind, family), psf, config, rng, (wave, wave, below))
+
+
+def make_of_pads(seed: int) -> Problem | None:
+    """A problem with light far beyond both ends of its range, at the default tolerance, and masks at these ends; None
+    where the file of its PSF is absent or a step too long for that."""
+    rng = np.random.default_rng([seed, 2])
+    kind, family, nfibre = MASKS[seed % len(MASKS)], str(rng.choice(FAMILIES)), int(rng.integers(1, 4))
+    step, source = float(rng.choice([0.6, 0.8, 0.8, 1.2])), _source(family)
+    n = int(rng.integers(8, 40)) + 2 * BEYOND
+    if source is None or (room := np.ptp(source.wavelength_range) - (n + 2) * step) < 0:
+        return None
+    wave = float(source.wavelength_range[0] + step + rng.uniform(0, room)) + step * np.arange(n)
+    psf = _on_small_ccd(_cut(source, (family, nfibre), wave, step, rng), wave, rng, rng.random() < 0.15)
+    config = ExtractConfig((float(wave[BEYOND]), float(wave[-1 - BEYOND]), step), bundlesize=nfibre)
+    near = wave[BEYOND // 3 * 2:-(BEYOND // 3 * 2)]
+    return _problem((seed, kind, family), psf, config, rng, (wave, near, BEYOND))
+
+
+def _cut(source: PsfModel, of: tuple[str, int], wave: np.ndarray, step: float, rng: np.random.Generator) -> PsfModel:
+    """Some fibres of a PSF, perturbed, on these wavelengths alone; of: its family, and how many."""
+    family, nfibre = of
+    start = int(rng.integers(0, source.nfibre - nfibre + 1)) if family != "tiny" else 0
+    psf = select(source, range(start, start + nfibre))
+    return _perturbed(_every(psf, lambda s, _: _narrow(s, wave[0] - 0.3 * step, wave[-1] + 0.3 * step)), rng)
+
+
+def _problem(of: tuple[int, str, str], psf: PsfModel, config: ExtractConfig, rng: np.random.Generator,
+             waves: tuple[np.ndarray, np.ndarray, int]) -> Problem:
+    """With an image; of: (seed, kind, family); waves: of all bins, of those with masks, and bins below the range."""
+    wave, masked, below = waves
+    design = design_matrix(psf, range(psf.nfibre), wave, psf.shape)
     whole = _image(design, psf, wave, rng)
-    ivar = np.where(_good(kind, psf, wave, rng), whole.ivar, 0)
-    return Problem(seed, kind, family, psf, replace(whole, ivar=ivar), whole, config, design, below)
+    ivar = np.where(_good(of[1], psf, masked, rng), whole.ivar, 0)
+    return Problem(*of, psf, replace(whole, ivar=ivar), whole, config, design, below)
 
 
 def _image(design: scipy.sparse.csc_matrix, psf: PsfModel, wave: np.ndarray, rng: np.random.Generator) -> Image:

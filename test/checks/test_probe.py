@@ -10,8 +10,7 @@ import scipy.linalg
 
 import oracle
 from extraction import extracted, linear, moved
-from gpu_extract.checks import ideal, masked_ends, probe
-from gpu_extract.checks.masked_ends import beside_masks
+from gpu_extract.checks import ideal, probe
 from gpu_extract.checks.probe import FINE, measure_decay, measure_neighbours, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND
 from gpu_extract.config import ExtractConfig
@@ -188,31 +187,6 @@ def touched(psf, wave):
     return seen
 
 
-def test_masked_cores_ask_for_a_longer_pad():
-    """A column masked along a trace at the end of the range leaves wings, which reach farther; what masks leave good
-    changes nothing: cosmics, fibres without any pixel, or a column elsewhere."""
-    psf = oracle.make_psf("tails", 5)
-    wavelength, good = (6050.0, 6098.0, 0.8), np.ones(psf.shape)
-    decay = measure_decay(psf, wavelength, 1e-8)
-
-    def pad(ivar):
-        found = beside_masks(decay, Image(np.zeros(psf.shape), ivar), psf, wavelength, 1e-8)
-        assert found.patch == decay.patch
-        return found.beyond
-
-    def column(half):
-        y, x = (np.rint(c[2]).astype(int) for c in centres(psf, (0, 5), np.linspace(*psf.wavelength_range, 3000)))
-        ivar, on = good.copy(), (y >= 0) & (y < psf.shape[0])
-        for there in x + np.arange(-half, half + 1)[:, None]:
-            ivar[y[on], there[on]] = 0.0
-        return ivar
-
-    assert pad(good) == pad(good * (np.random.default_rng(1).random(psf.shape) > 0.1)) == decay.beyond
-    assert pad(column(0)) == pad(column(2)) == decay.beyond
-    assert pad(column(4)) > 1.5 * decay.beyond
-    assert pad(0 * good) == decay.beyond
-
-
 def test_the_psf_is_looked_at_as_far_as_the_pad_reaches():
     """A fibre whose width falls below 0 beyond the first look, within a longer pad, is dropped."""
     psf = oracle.make_psf("gh2", 5, first_row=-20, shape=(400, 60))
@@ -278,19 +252,3 @@ def test_fibres_of_which_next_to_nothing_meets(share):
     sums = SimpleNamespace(icov=np.array([[own, np.full_like(own, share)], [own, np.zeros_like(own)]]))
     assert 0 <= ideal.correlation(sums, 1) < 10 * share
     assert share < 1e-80 or ideal.correlation(sums, 1) > share
-
-
-@pytest.mark.parametrize(("columns", "found"), [
-    ((-2, -1, 0, 1, 2), [2]), ((0,), []), ((0, 1, 2), []), ((-2, -1, 0), [])])
-def test_whole_cores_are_looked_at(columns, found):
-    """A fibre counts as dark where the three columns in the middle of its spots are masked, not with fewer of them.
-
-    A trace moves by less than a column along a spot's core: five masked columns hold three in all of its rows.
-    """
-    psf = oracle.make_psf(nfibre=5, shape=(364, 60), first_row=14)
-    y, x = (place[2] for place in np.rint(centres(psf, (0, 5), np.arange(6002.0, 6198.0, 0.1))).astype(int))
-    ivar = np.ones(psf.shape)
-    for column in columns:
-        ivar[y, x + column] = 0.0
-    image = Image(np.zeros(psf.shape), ivar)
-    assert masked_ends._dark_fibres(psf, (6060.0, 6140.0, 0.8), 40, image) == found

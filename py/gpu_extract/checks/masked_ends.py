@@ -1,58 +1,66 @@
-"""A longer pad where masks leave a fibre nothing but the wings of its spots at an end of the range."""
+"""A longer pad where masks or errors leave little of the cores of a fibre's spots at an end of the range."""
 from dataclasses import replace
 
 import numpy as np
 
-from gpu_extract.checks.ideal import bins_below, lengths, scaled_envelope, sums_of, windows
+from gpu_extract.checks.ideal import bins_below, lengths, sums_of, windows
 from gpu_extract.checks.probe import SAFETY_CUT, Decay
 from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_extract.kernels.arena import borrowed
 from gpu_extract.known import known
-from gpu_extract.normal import make_cut
+from gpu_extract.lapack import lapack
+from gpu_extract.normal import lower_band, make_cut
+from gpu_extract.solve import definite_factor
 from gpu_extract.spots import centres, recipe
 
-CORE = -1, 0, 1  # rows and columns of the core of a spot: where all its pixels are masked, only wings are left
-DARK = 0.25      # share of a pad's bins without core beyond which the margins of probe.py may not cover the masks
+# (row, column) of a core's pixels, and their shares of its light, roughly; the middle one first
+CORE = {(dy, dx): 1 / 4 ** (1 + 0.5 * (dy != 0) + 0.5 * (dx != 0)) for dy in (0, -1, 1) for dx in (0, -1, 1)}
+TELLS = 0.1      # of the median ivar of a fibre's middle pixels: a pixel with less hardly tells anything
+# share of the cores' light, of all of them and of RUN that follow each other: with less on pixels that tell the margins
+# of probe.py may not cover the others. And of cores whose middle tells: with more the other pixels are not looked at
+LEAST, MIDDLES, RUN = (0.75, 0.25), (0.85, 0.5), 3
 EVERY = 4        # of a pad's bins, one is looked at,
 FEWEST = 8       # but of a short pad so many
+BESIDE = 2       # fibres on both sides that are measured along
 
 
 def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[float, float, float],
                  tolerance: float) -> Decay:
-    """The decay with a longer pad where masks leave a fibre nothing but wings at an end of the range.
+    """The decay with a longer pad where pixels tell little of the cores of a fibre's spots at an end of the range.
 
     decay: with all pixels good. The fibres at the ends and in the middle of each row of such fibres are measured with
-    the image's own ivar, as one is that the CCD's edge cuts off.
+    the image's own ivar, and those beside them, through which light may reach them, too.
     """
-    dark = _dark_fibres(psf, wavelength, decay.beyond, image)
+    hidden = _hidden_fibres(psf, wavelength, decay.beyond, image)
     low, high = psf.wavelength_range
     most, beyond = int((high - low) / wavelength[2]) + 1, decay.beyond
-    for window in lengths(most) if dark else ():
-        envelopes = [found for fibre in dark for wave, place in windows(psf, wavelength, window)
-                     for found in _as_seen(psf, fibre, wave, place, image)]
-        beyond = max((bins_below(e, SAFETY_CUT * tolerance, most) for e in envelopes), default=0)
+    for window in lengths(most) if any(hidden) else ():
+        ends = zip(windows(psf, wavelength, window), (-1, 1), hidden, strict=True)
+        beyond = max(bins_below(_as_seen(psf, fibre, *stretch, way, image), SAFETY_CUT * tolerance, most)
+                     for stretch, way, fibres in ends for fibre in fibres)
         if beyond < window // 2:
             break
     return replace(decay, beyond=max(decay.beyond, min(most, beyond + decay.aslant)))
 
 
-def _dark_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[int]:
-    """Of each row of fibres with masked cores at an end of the range the first, the middle and the last.
+def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[list[int]]:
+    """Of both ends of the range, and of each row of fibres with little light of their cores on pixels that tell, the
+    first, the middle and the last.
 
     The pad counts by itself, and together with a stamp's height of bins inside.
     """
-    found = np.zeros(psf.nfibre, dtype=bool)
     inside, ends = known(psf, ("pads", image.shape, wavelength, pad),
                          lambda: _pads(image.shape, psf, wavelength, pad))
-    ivar = image.ivar.reshape(-1)
+    ivar, shares, hidden = image.ivar.reshape(-1), np.array([*CORE.values()]), list[list[int]]()
     for cores in ends:
-        some = np.flatnonzero(_dark(ivar[cores[len(cores) // 2]] == 0, inside))
+        found, middles = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[0]]
+        least = TELLS * np.median(middles, axis=1, keepdims=True)
+        some = np.flatnonzero(_below(MIDDLES, middles > least, inside))
         if len(some):
-            found[some] |= _dark((ivar[cores[:, some]] == 0).all(axis=0), inside)
-    if not found.any():
-        return []
-    edges = np.flatnonzero(np.diff(np.pad(found, 1).astype(int)))
-    return sorted({n for start, stop in edges.reshape(-1, 2).tolist() for n in (start, (start + stop) // 2, stop - 1)})
+            found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[:, some]] > least[some], 1), inside)
+        rows = np.flatnonzero(np.diff(found)).reshape(-1, 2).tolist()
+        hidden.append(sorted({n for start, stop in rows for n in (start, (start + stop) // 2, stop - 1)}))
+    return hidden
 
 
 def _pads(shape: tuple[int, int], psf: PsfModel, wavelength: tuple[float, float, float],
@@ -67,20 +75,40 @@ def _pads(shape: tuple[int, int], psf: PsfModel, wavelength: tuple[float, float,
         wave = np.clip(edge + outwards * bins, *psf.wavelength_range)
         y, x = np.rint(centres(psf, (0, psf.nfibre), wave)).astype(int)
         ends.append(np.stack([np.clip(y + dy, 0, shape[0] - 1) * shape[1] + np.clip(x + dx, 0, shape[1] - 1)
-                              for dy in CORE for dx in CORE]))
+                              for dy, dx in CORE]))
     return len(inside), ends
 
 
-def _dark(masked: np.ndarray, inside: int) -> np.ndarray:
-    """Whether so many of a fibre's bins are masked, of all or of those in the pad; inside: how many are not in it."""
-    return np.asarray((masked.mean(axis=1) > DARK) | (masked[:, inside:].mean(axis=1) > DARK))
+def _below(limits: tuple[float, float], shares: np.ndarray, inside: int) -> np.ndarray:
+    """(nfibre,) whether what (nfibre, n) bins have is below the first limit on average, of all or of those in the pad,
+    or below the second one in a run; inside: how many are not in the pad."""
+    runs = np.lib.stride_tricks.sliding_window_view(shares, RUN, axis=1).mean(axis=2)
+    means = np.minimum(shares.mean(axis=1), shares[:, inside:].mean(axis=1))
+    return np.asarray((means < limits[0]) | (runs.min(axis=1) < limits[1]))
 
 
-def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, image: Image) -> list[Array]:
-    """The envelope of a fibre from the image's good pixels; nothing where it has none."""
+def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, way: int, image: Image) -> Array:
+    """The largest |C| between bins of a fibre at the end of the range, inside, and those of it and its neighbours at
+    every distance beyond the end and farther; relative to C of the bin inside.
+
+    place: the bin at the end; way: 1 where higher bins are beyond it, -1 where lower ones are. Bins inside are one of
+    EVERY as far as a stamp reaches: masks hide some more than others. Each bin counts in its own errors.
+    """
+    fibres, nwave = (max(0, fibre - BESIDE), min(psf.nfibre, fibre + BESIDE + 1)), len(wave)
     with borrowed() as arena:
-        spots = recipe(psf, (fibre, fibre + 1), wave, arena)
-        cut = make_cut(image, spots.y0[:, :len(wave)], spots.x0[:, :len(wave)], psf.stamp, arena)
+        spots = recipe(psf, fibres, wave, arena)
+        cut = make_cut(image, spots.y0[:, :nwave], spots.x0[:, :nwave], psf.stamp, arena)
         if not cut.root.any():      # the usual case of a dead amplifier: nothing more need be made
-            return []
-        return scaled_envelope(sums_of(psf, spots, cut, len(wave), arena).icov[:, 0], place)
+            return np.zeros(1)
+        icov = sums_of(psf, spots, cut, nwave, arena).icov
+        lower = lower_band(icov, (0, len(icov)), (0, nwave))
+    factor = definite_factor(lower)[1]
+    bins = np.clip(place - way * np.arange(0, psf.stamp[0] + 1, EVERY), 0, nwave - 1)
+    columns = bins * len(icov) + fibre - fibres[0]
+    unit = np.zeros((len(factor.T), len(columns)))
+    unit[columns, np.arange(len(columns))] = 1.0
+    found = np.abs(lapack.dpbtrs(factor, unit, lower=1)[0])
+    found /= found[columns, np.arange(len(columns))]
+    of_bins = found.reshape(nwave, -1).max(axis=1)[place::way]
+    largest: Array = np.maximum.accumulate(of_bins[::-1])[::-1]
+    return largest

@@ -125,16 +125,8 @@ def solve_directly(normal: Normal) -> tuple[Array, int, float]:
     rounding level, the effect of the steps is irrelevant.
     """
     lower = lower_band(normal.icov, (0, len(normal.rhs)), (0, normal.rhs.shape[1]))
-    scale = 1.0 / np.sqrt(lower[0])
-    for n, diagonal in enumerate(lower):
-        diagonal[:len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
+    scale, factor = definite_factor(lower)
     b = np.where(normal.weight.T.ravel() > 0, normal.rhs.T.ravel() * scale, 0.0)
-    for floor in FLOORS:
-        factor = lower.copy(order="F")
-        factor[0] += floor
-        factor, info = lapack.dpbtrf(factor, lower=1, overwrite_ab=1)
-        if info == 0:
-            break
     x, best = np.zeros(len(b)), np.inf
     for _ in range(REFINEMENTS):
         r = b - blas.dsbmv(len(lower) - 1, 1.0, lower, x, lower=1)
@@ -144,6 +136,21 @@ def solve_directly(normal: Normal) -> tuple[Array, int, float]:
             break
         x, best = x + z, left
     return (x * scale).reshape(normal.rhs.T.shape).T.copy(), 0, left
+
+
+def definite_factor(lower: Array) -> tuple[Array, Array]:
+    """Scale LAPACK's lower band to a diagonal of 1, in place: by what, and its Cholesky factor, with the smallest of
+    FLOORS added to the diagonal that makes it definite."""
+    scale = 1.0 / np.sqrt(lower[0])
+    for n, diagonal in enumerate(lower):
+        diagonal[:len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
+    for floor in FLOORS:
+        factor = lower.copy(order="F")
+        factor[0] += floor
+        factor, info = lapack.dpbtrf(factor, lower=1, overwrite_ab=1)
+        if info == 0:
+            break
+    return scale, factor
 
 
 def measure_strengths(icov: Array, arena: Arena) -> Strengths:

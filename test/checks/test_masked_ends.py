@@ -1,0 +1,101 @@
+"""Longer pads where masks leave little of the cores of a fibre's spots."""
+import numpy as np
+import pytest
+
+import oracle
+from extraction import extracted
+from gpu_extract.checks import masked_ends
+from gpu_extract.checks.masked_ends import beside_masks
+from gpu_extract.checks.probe import measure_decay
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Image, SpecMask
+from gpu_extract.oracle import design_matrix
+from gpu_extract.spots import add_to_image, centres, make_spots
+
+
+def test_masked_cores_ask_for_a_longer_pad():
+    """A column masked along a trace at the end of the range leaves wings, which reach farther; what masks leave good
+    changes nothing: cosmics, fibres without any pixel, or a column elsewhere."""
+    psf = oracle.make_psf("tails", 5, (460, 56), first_row=130)
+    wavelength, good = (6088.0, 6112.0, 0.8), np.ones(psf.shape)
+    decay = measure_decay(psf, wavelength, 1e-8)
+
+    def pad(ivar):
+        found = beside_masks(decay, Image(np.zeros(psf.shape), ivar), psf, wavelength, 1e-8)
+        assert found.patch == decay.patch
+        return found.beyond
+
+    def column(half):
+        y, x = (np.rint(c[2]).astype(int) for c in centres(psf, (0, 5), np.linspace(*psf.wavelength_range, 3000)))
+        ivar, on = good.copy(), (y >= 0) & (y < psf.shape[0])
+        for there in x + np.arange(-half, half + 1)[:, None]:
+            ivar[y[on], there[on]] = 0.0
+        return ivar
+
+    assert pad(good) == pad(good * (np.random.default_rng(1).random(psf.shape) > 0.1)) == decay.beyond
+    assert pad(column(0)) == pad(column(2)) == decay.beyond
+    assert pad(column(4)) > 1.5 * decay.beyond
+    assert pad(0 * good) == decay.beyond
+
+
+@pytest.mark.parametrize(("columns", "found"), [
+    ((-2, -1, 0, 1, 2), [2]), ((0,), [2]), ((1, 2), []), ((-2, -1), [])])
+def test_the_light_of_cores_is_looked_at(columns, found):
+    """A fibre counts where its cores have lost more than a quarter of their light, as with the column in the middle."""
+    psf = oracle.make_psf(nfibre=5, shape=(364, 60), first_row=14)
+    y, x = (place[2] for place in np.rint(centres(psf, (0, 5), np.arange(6002.0, 6198.0, 0.1))).astype(int))
+    ivar = np.ones(psf.shape)
+    for column in columns:
+        ivar[y, x + column] = 0.0
+    image = Image(np.zeros(psf.shape), ivar)
+    assert masked_ends._hidden_fibres(psf, (6060.0, 6140.0, 0.8), 40, image) == [found, found]
+
+
+@pytest.mark.parametrize(("family", "nfibre", "step"), [("v3", 3, 0.8), ("tails", 1, 0.5)])
+def test_little_that_tells_asks_for_a_longer_pad(family, nfibre, step):
+    """No core is masked whole where every second row is (the first case), or errors vary by a hundred from pixel to
+    pixel; light from beyond the pad of good pixels still reaches the ends: bins are those of a longer range."""
+    psf = oracle.make_psf(family, nfibre)
+    wave, rng = np.arange(*psf.wavelength_range, step), np.random.default_rng(5)
+    photons = 300 * (1 + 0.3 * np.sin(np.arange(len(wave)) / 7)) * np.ones((nfibre, 1))
+    clean = np.zeros(psf.shape)
+    add_to_image(clean, make_spots(psf, (0, nfibre), wave), photons)
+    ivar = 1 / (clean + 9.0)
+    if nfibre == 1:
+        ivar *= 10.0 ** rng.uniform(-4.0, 0.0, psf.shape)
+    pix = clean + rng.normal(size=psf.shape) / np.sqrt(ivar)
+    if nfibre > 1:
+        ivar[1::2] = 0.0
+    frame, longer = (extracted(Image(pix, ivar), psf, ExtractConfig((6096.0 - bins * step, 6096.0 + bins * step, step)))
+                     for bins in (12, 72))
+    inner = longer.flux[:, 60:-60], longer.ivar[:, 60:-60]
+    told = ((frame.mask | longer.mask[:, 60:-60]) & np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA)) == 0
+    assert told.mean() > 0.4
+    # with the pads of good pixels 2e-5 and 1e-7
+    assert (np.abs(frame.flux - inner[0]) * np.sqrt(inner[1]))[told].max() < 1e-8
+
+
+@pytest.mark.parametrize("way", [-1, 1])
+def test_what_pixels_tell_of_bins_beyond_is_measured_as_by_the_oracle(way):
+    """C of all fibres that take part, each bin in its own errors, by a dense inverse: for the bins of the fibre inside
+    the range, the largest of any fibre's bins at every distance and farther."""
+    psf, wave, place, fibre = oracle.make_psf("v3", 6), 6090.0 + 0.8 * np.arange(60), 30, 1
+    ivar = np.random.default_rng(2).uniform(0.5, 2.0, psf.shape)
+    ivar[::3] = 0.0
+    found = masked_ends._as_seen(psf, fibre, wave, place, way, Image(np.zeros(psf.shape), ivar))
+    design = design_matrix(psf, range(4), wave, psf.shape)
+    icov = (design.T @ design.multiply(ivar.reshape(-1, 1))).toarray()
+    root = np.sqrt(icov.diagonal())
+    c = np.linalg.inv(icov / np.outer(root, root)).reshape(4, 60, 4, 60)
+    inside = [place - way * n for n in (0, 4, 8)]
+    shares = np.max([np.abs(c[:, :, fibre, n]) / c[fibre, n, fibre, n] for n in inside], axis=(0, 1))[place::way]
+    np.testing.assert_allclose(found, [shares[n:].max() for n in range(len(shares))], rtol=1e-6)
+
+
+def test_a_masked_block_beside_the_end_is_looked_at():
+    """Some rows masked in a pad of a hundred bins: little of the light of all cores, all of that of a few."""
+    psf = oracle.make_psf(nfibre=5, shape=(364, 60), first_row=14)
+    y, x = (int(place[3, 0]) for place in centres(psf, (0, 5), np.array([6106.0])))
+    ivar = np.ones(psf.shape)
+    ivar[y - 7:y + 8, x - 2:x + 3] = 0.0
+    assert masked_ends._hidden_fibres(psf, (6080.0, 6100.0, 0.8), 112, Image(np.zeros(psf.shape), ivar))[1] == [3]
