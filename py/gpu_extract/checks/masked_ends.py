@@ -82,7 +82,8 @@ def _pads(shape: tuple[int, int], psf: PsfModel, wavelength: tuple[float, float,
 def _below(limits: tuple[float, float], shares: np.ndarray, inside: int) -> np.ndarray:
     """(nfibre,) whether what (nfibre, n) bins have is below the first limit on average, of all or of those in the pad,
     or below the second one in a run; inside: how many are not in the pad."""
-    runs = np.lib.stride_tricks.sliding_window_view(shares, RUN, axis=1).mean(axis=2)
+    shares = shares.astype(np.float64)
+    runs = np.mean([shares[:, n:n + shares.shape[1] - RUN + 1] for n in range(RUN)], axis=0)
     means = np.minimum(shares.mean(axis=1), shares[:, inside:].mean(axis=1))
     return np.asarray((means < limits[0]) | (runs.min(axis=1) < limits[1]))
 
