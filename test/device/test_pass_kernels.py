@@ -138,10 +138,11 @@ def test_rejected_pixels_in_bits() -> None:
     assert not bits[..., rows:].any()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, None])
-def test_weights(dtype: Any) -> None:
-    """Against simd_pixels.weigh: noise of pixels or of amplifiers that meet on the cut-out; light below 0."""
-    rng, columns, rows, wide, error = np.random.default_rng(2), 12, 20, 17, 0.02
+@pytest.mark.parametrize(("dtype", "bare"), [(np.float32, False), (np.float64, False), (None, False), (None, True)])
+def test_weights(dtype: Any, bare: bool) -> None:
+    """Against simd_pixels.weigh: noise of pixels or of amplifiers that meet on the cut-out; light below 0. And against
+    the weights that the first pass judges by."""
+    rng, columns, rows, wide, error = np.random.default_rng(2), 12, 20, 17, 0.0 if bare else 0.02
     root, light = rng.random((2, 1, columns, rows))
     root[rng.random(root.shape) < 0.2] = 0.0
     expected, others = (rng.normal(5, 20, root.shape).astype(np.float32) for _ in range(2))
@@ -153,11 +154,15 @@ def test_weights(dtype: Any) -> None:
         y, x = np.arange(rows)[:, None] + top >= 11, np.arange(columns) + 30 >= 37
         there = four[2 * y + x]
     wanted = root[0].T.copy(), light[0].T.copy()
-    variance.weigh(Cut(*wanted, 0, 0), np.square(there), expected[0].T.copy(), others[0].T.copy(), error)
+    if bare:
+        judged = outliers.by_own_light(Cut(*wanted, 0, 0), np.square(there))
+        wanted = outliers.FIRST * judged.root, outliers.FIRST * judged.light
+    else:
+        variance.weigh(Cut(*wanted, 0, 0), np.square(there), expected[0].T.copy(), others[0].T.copy(), error)
     kind = np.dtype(dtype or np.float64).itemsize
     run_lanes(passes.expect[kind], root.size, 7, (
-        root, light, expected, others, None if dtype is None else plane, four, np.array([[top, 30, rows, columns]]),
-        np.array([[aside, wide, 0, wide, 25]]), plane.size, 11, 37, rows, columns, error))
+        root, light, *((None, None) if bare else (expected, others)), None if dtype is None else plane, four, np.array([[top, 30, rows, columns]]),
+        np.array([[aside, wide, 0, wide, 25]]), plane.size, 11, 37, rows, columns, error, int(bare)))
     for found, want in zip((root, light), wanted, strict=True):
         np.testing.assert_allclose(found[0].T, want, rtol=1e-14, atol=0)
 

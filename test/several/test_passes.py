@@ -109,6 +109,23 @@ def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
     assert 10 <= rejected <= 20 and sum(notes["rejected"] for notes in clean.notes["bundles"].values()) == 0
 
 
+@pytest.mark.parametrize("times", [0.25, 4.0])
+def test_errors_of_the_image_have_no_part(times: float) -> None:
+    """Its IVAR says which pixels are masked: the first pass judges hits by read noise and light, as the second does.
+
+    With a quarter of the IVAR it took hits for light, and bins beside them were off by 0.67 sigma.
+    """
+    made = made_of(seed=8)
+    rng = np.random.default_rng(5)
+    pix = made.image.pix.copy()
+    pix[rng.integers(45, 150, 14), rng.integers(20, 84, 14)] += 300.0
+    own = 1 / (made.read_noise.astype(float)**2 + np.maximum(pix, 0))
+    one, other = (extracted(replace(made.image, pix=pix, ivar=(f * own).astype(np.float32)), made.psf, CONFIG)
+                  for f in (1.0, times))
+    assert_same_bits(one, other)
+    np.testing.assert_array_equal(one.notes["rejected"], other.notes["rejected"])
+
+
 def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:
     """A short range of a bright frame: at its ends more than 1 % of its pixels stand out, and cosmics are found."""
     made = made_of(seed=8, flavor="flat", exptime=1000.0)

@@ -51,18 +51,22 @@ class PassSteps(Steps):
 
     def weigh(self, turn: Turn) -> None:
         """Pixels, whitened, with the variance that a model of them expects and without others' light; all good ones."""
+        self._expect(self.passes.error, alone=turn.first)
+
+    def _expect(self, error: float, *, alone: bool, bare: bool = False) -> None:
+        """alone: no other light is known of; bare: nor a model."""
+        unknown = {"expected": None, "others": None} if alone else {}
         self.whiten()
         kind = 8 if self.passes.noise is None else self.passes.noise.itemsize
-        unknown = {"expected": None, "others": None} if turn.first else {}
-        self._launch(passes.expect[kind], self._pixels, error=self.passes.error, **unknown)
+        self._launch(passes.expect[kind], self._pixels, error=error, bare=int(bare), **unknown)
 
     def look(self, turn: Turn, own: DeviceArray, numbers: DeviceArray | None = None) -> None:
         """Reject what stands out from a model, and take back what does not; numbers: of a pass's first look, where the
         models lie by number."""
         bundles, model = self.shape.bundles, {"own": own, "numbers": numbers}
         asked = {"limits": "first_limits"} if turn.first else {}
-        if turn.first:      # judges by the image's own errors
-            self.whiten()
+        if turn.first:      # judges by read noise and the pixels' own light
+            self._expect(0.0, alone=True, bare=True)
         else:
             self.weigh(turn)
         self._launch(passes.stand_out, self._pixels, **model, **asked)

@@ -4,7 +4,7 @@ The first of several passes weighs all good pixels by the read noise alone, whic
 one by the model of the pass before. What is worked out here is the same on every rank.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.normal import Cut
 from gpu_extract.passes.background import background
 from gpu_extract.passes.crosstalk import Piece, add_pieces, overlap
-from gpu_extract.passes.outliers import FIRST, Shape, find_outliers
+from gpu_extract.passes.outliers import Shape, by_own_light, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
 ROUNDS = 4           # of solving a bundle anew in one pass because pixels of it were rejected
@@ -61,11 +61,10 @@ class Sight:
         shape, before = self.cut.root.shape, self.past.before
         own, others = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         add_pieces(others, self._corner, self.past.others)
-        self._judged = self.cut if before is not None else replace(self.cut, root=self.cut.root / FIRST,
-                                                                   light=self.cut.light / FIRST)
+        noise = self.past.noise.squared(self._corner, (shape[0], shape[1]))
+        self._judged = self.cut if before is not None else by_own_light(self.cut, noise)
         error = self.psferr if self.config.psferr_in_ivar else 0.0
-        weigh(self.cut, self.past.noise.squared(self._corner, (shape[0], shape[1])),
-              own if before is None else before.expected, others, error)
+        weigh(self.cut, noise, own if before is None else before.expected, others, error)
         if before is None:
             self.open = not self.config.keep_cosmics
         else:
@@ -80,7 +79,7 @@ class Sight:
         Pixels that were rejected and hardly stand out from the new model are taken back: the model that they stood out
         from was pulled down by a cosmic beside them.
 
-        The first pass judges by the image's own errors, FIRST times: the read noise alone is no measure of it.
+        The first pass judges by `by_own_light`: the read noise alone is no measure of it.
         """
         if self.config.keep_cosmics or self.hopeless:
             return False

@@ -7,6 +7,7 @@ less of it than a spot's would, and those around it have hardly any. Faint track
 grown to neighbours that lie above the model too: a cosmic's charge spreads.
 """
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from gpu_extract.data import Array, IntArray, PsfModel, read_only
 from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
+from gpu_extract.passes.variance import weigh
 from gpu_extract.spots import make_spots
 
 FAR = 5.5            # errors above the model: one pixel in 5e7 of noise
@@ -86,6 +88,20 @@ def _some_spots(psf: PsfModel) -> Iterator[Array]:
     wave = np.linspace(*psf.wavelength_range, _WAVES)
     for fibre in range(0, psf.nfibre, max(psf.nfibre // _FIBRES, 1)):
         yield from make_spots(psf, (fibre, fibre + 1), wave).stamps[0]
+
+
+def by_own_light(cut: Cut, noise: Array) -> Cut:
+    """A copy of a cut-out with the errors that the first pass judges by: FIRST times those of read noise and own light.
+
+    What the image's IVAR says beside them has no part in further passes; noise: (rows, columns) read noise squared
+    """
+    good = cut.root > 0
+    own = np.divide(cut.light, cut.root, out=np.zeros(good.shape), where=good).astype(np.float32)
+    judged = replace(cut, root=cut.root.copy(), light=cut.light.copy())
+    weigh(judged, noise, own, np.zeros_like(own))
+    judged.root[:] /= FIRST
+    judged.light[:] /= FIRST
+    return judged
 
 
 def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, error: float,

@@ -46,10 +46,11 @@ BLOCK(128) void add_others(index n, float *others, const float *models, const fl
 // root = 1 / sigma and light = (pix - others) / sigma, sigma^2 = noise^2 + max(m, 0) + (error m)^2, m the light of all:
 // passes.simd_pixels.weigh. expected, others: null before the first pass; noise: of the pixels as they come up, one
 // number each, or null; then noises has those of the amplifiers: low and high y, low and high x, which meet at a split.
+// bare: m is the pixel's own light instead: passes.outliers.by_own_light.
 template <typename Real>
 BLOCK(256) void expect(index n, double *root, double *light, const float *expected, const float *others,
                        const Real *noise, const double *noises, const index *cuts, const index *places, index size,
-                       index split_y, index split_x, index rows, index columns, double error)
+                       index split_y, index split_x, index rows, index columns, double error, index bare)
 {
     double before = root[n];
     if (!(before > 0.0))
@@ -59,7 +60,8 @@ BLOCK(256) void expect(index n, double *root, double *light, const float *expect
     int amplifier = (mine.row + mine.cut.top >= split_y ? 2 : 0) + (mine.column + mine.cut.left >= split_x ? 1 : 0);
     double read = noise ? (double)noise[mine.b * size + (mine.row + mine.cut.top) * place[WIDE] + mine.column + place[ASIDE]]
                         : noises[amplifier];
-    float other = others ? others[n] : 0.0f, m = (expected ? expected[n] : 0.0f) + other;
+    float other = others ? others[n] : 0.0f;
+    float m = bare ? (float)(light[n] / before) : (expected ? expected[n] : 0.0f) + other;
     double now = 1.0 / sqrt(read * read + larger((double)m, 0.0) + (error * m) * (error * m));
     light[n] = (light[n] / before - other) * now;
     root[n] = now;
