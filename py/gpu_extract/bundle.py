@@ -35,6 +35,7 @@ from gpu_extract.data import (
 from gpu_extract.decorrelate import banded, dense, room_for
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
 from gpu_extract.kernels.arena import Arena, borrowed
+from gpu_extract.known import known
 from gpu_extract.normal import Cut, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
 from gpu_extract.passes.outliers import Shape, shape_of
 from gpu_extract.passes.variance import ReadNoise
@@ -89,7 +90,8 @@ class Job:
     @cached_property
     def shape(self) -> Shape:
         """That of the PSF's spots; only further passes ask."""
-        return shape_of(self.psf, self.plan.extended)
+        step = self.config.wavelength[2] / self.config.wave_factor
+        return known(self.psf, ("shape", step), lambda: shape_of(self.psf, step))
 
     @cached_property
     def neighbours(self) -> int:

@@ -1,7 +1,10 @@
 """Pixels that stand out from the model: found where there are cosmics, not where the model may be wrong."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from gpu_extract.data import PsfModel
 from gpu_extract.normal import Cut
 from gpu_extract.passes.outliers import Shape, find_outliers, known_rows, shape_of
 from gpu_extract.simulate.instrument import psf_model
@@ -124,7 +127,23 @@ def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:
 def test_the_shape_of_spots_is_measured(step: float) -> None:
     """A tiny camera's spots have a sigma of a little more than a pixel; a line between two bins of 0.8 A is missed by
     per cents, between two of 0.4 A by next to nothing."""
-    shape = shape_of(psf_model("tiny", 0), np.arange(6020.0, 6090.0, step))
+    shape = shape_of(psf_model("tiny", 0), step)
     assert all(0.4 < beside < 0.85 for beside in shape.beside) and shape.beside[2] < shape.beside[0]
     assert all(2 <= reach <= 5 for reach in shape.core)
     assert (0.01 < shape.between < 0.2) if step == 0.8 else shape.between < 0.005
+
+
+def test_the_shape_is_that_of_the_sharpest_fibre_wherever_it_is() -> None:
+    """A line of it between two bins has more left of it, and less beside its brightest pixel."""
+    plain, sharp = shape_of(psf_model("tiny", 0), 0.85), shape_of(sharp_fibre(0.7), 0.85)
+    assert sharp.between > 1.3 * plain.between
+    assert all(one < 0.9 * other for one, other in zip(sharp.beside, plain.beside, strict=True))
+
+
+def sharp_fibre(scale: float) -> PsfModel:
+    """The tiny camera with one fibre whose spots are so many times as broad as they were."""
+    psf = psf_model("tiny", 0)
+    sigmas = {name: getattr(psf.cores[0], name) for name in ("sigma_x", "sigma_y")}
+    factor = np.where(np.arange(psf.nfibre) == 4, scale, 1.0)[:, None]
+    sharp = {name: replace(series, coeff=series.coeff * factor) for name, series in sigmas.items()}
+    return replace(psf, cores=(replace(psf.cores[0], **sharp), *psf.cores[1:]))

@@ -20,7 +20,7 @@ from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects
 from gpu_extract.simulate.frame import project
 from gpu_extract.simulate.troubles import add_troubles, scattered
-from gpu_extract.spots import centres, corners
+from gpu_extract.spots import centres, corners, make_spots
 
 GRID = (6020.0, 6090.0, 0.85)
 CONFIG = ExtractConfig(GRID, passes=2)
@@ -124,6 +124,30 @@ def test_errors_of_the_image_have_no_part(times: float) -> None:
                   for f in (1.0, times))
     assert_same_bits(one, other)
     np.testing.assert_array_equal(one.notes["rejected"], other.notes["rejected"])
+
+
+def test_bright_lines_between_two_bins_are_no_cosmics() -> None:
+    """By photon noise wings count for more than the top of a line, and the model leaves more of it: 65 pixels of such
+    lines were taken for cosmics."""
+    made = made_of()
+    light = made.expected.copy()
+    for wave in np.arange(6026.0, 6086.0, 6.0) + np.linspace(0, 0.8, 10):
+        spots = make_spots(made.psf, (2, 8), np.array([wave]))
+        for stamp, y, x in zip(*(each[[0, 2, 5], 0] for each in (spots.stamps, spots.y0, spots.x0)), strict=True):
+            light[y:y + made.psf.stamp[0], x:x + made.psf.stamp[1]] += 1e5 * stamp
+    rng = np.random.default_rng(1)
+    pix = rng.poisson(np.maximum(light, 0)) + rng.normal(0, made.read_noise)
+    ivar = 1 / (made.read_noise.astype(float)**2 + np.maximum(pix, 0))
+    image = replace(made.image, pix=pix.astype(np.float32), ivar=ivar.astype(np.float32))
+    frame = extracted(image, made.psf, replace(CONFIG, wavelength=(6020.0, 6090.0, 1.0)))
+    assert len(frame.notes["rejected"]) == 0 and "warnings" not in frame.notes
+
+
+def test_what_a_pixel_is_taken_for_depends_on_no_range(made: Simulation) -> None:
+    """The shape of spots is the PSF's, whatever bins and fibres are asked for."""
+    whole = prepare(made.psf, CONFIG).shape
+    for first, last in ((6020.0, 6040.2), (6050.0, 6080.6), (6033.3, 6034.0)):
+        assert prepare(made.psf, replace(CONFIG, wavelength=(first, last, 0.85), nspec=3)).shape == whole
 
 
 def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:

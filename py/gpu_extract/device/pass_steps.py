@@ -58,7 +58,8 @@ class PassSteps(Steps):
         unknown = {"expected": None, "others": None} if alone else {}
         self.whiten()
         kind = 8 if self.passes.noise is None else self.passes.noise.itemsize
-        self._launch(passes.expect[kind], self._pixels, error=error, bare=int(bare), **unknown)
+        self._launch(passes.expect[kind], self._pixels, error=error, bare=int(bare),
+                     brightest=outliers.BRIGHTEST, **unknown)
 
     def look(self, turn: Turn, own: DeviceArray, numbers: DeviceArray | None = None) -> None:
         """Reject what stands out from a model, and take back what does not; numbers: of a pass's first look, where the

@@ -6,7 +6,7 @@ wide for its spot). And its excess is narrower than any spot: the pixels on both
 less of it than a spot's would, and those around it have hardly any. Faint tracks are found by pairs. What is found is
 grown to neighbours that lie above the model too: a cosmic's charge spreads.
 """
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,13 +24,16 @@ WRONG = 2.0          # times the PSF's error, of the brightest light close by, i
 STAY = 4.0           # and of those that were found before, once the model knows nothing of them
 GROWN = 2.0          # of the neighbours of those that are found
 FIRST = 2.0          # times as large errors are taken in the first pass: its model swings more, and faint hits can wait
+BRIGHTEST = 1e30     # electrons of a pixel: more has no room in single precision
 LENIENT = 0.8        # of what a spot has beside its brightest pixel, an excess must have less in some direction
 AROUND = 4           # pixels within which light may be what the model is wrong by
 MOST = 0.01          # of the good pixels: where more stand out, the model is wrong, not the pixels
 FAINT = 0.01         # of a spot's brightest pixel: what is fainter is not its core
 _DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
-BESIDE = 12          # bins on each side that have a part in a line between two
-_WAVES, _FIBRES = 8, 8
+BESIDE = 8           # bins on each side that have a part in a line between two
+DARK = 1e-4          # of a bright line's top is the read noise squared: a pixel is full some ten times above
+PLACES = 25          # wavelengths of a fibre at which such a line is tried
+_WAVES, _FIBRES = 8, 25
 _NEIGHBOURS = np.array([(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)])
 _RING = np.array([(y, x) for y in range(-2, 3) for x in range(-2, 3) if max(abs(y), abs(x)) == 2])
 
@@ -41,7 +44,8 @@ class Shape(NamedTuple):
     beside: for each direction (y, x, both diagonals), mean of the two pixels beside a spot's brightest in proportion
         to it, the least of any spot
     core: pixels above and below, left and right of the middle of a stamp that are not faint in any spot
-    between: the most that a line in the middle between two bins leaves in a pixel, in proportion to its brightest
+    between: the most that a bright line in the middle between two bins leaves in a pixel, in proportion to the model's
+        brightest
     """
 
     beside: tuple[float, float, float, float]
@@ -49,45 +53,63 @@ class Shape(NamedTuple):
     between: float
 
 
-def shape_of(psf: PsfModel, wave: Array) -> Shape:
-    """The shape of a PSF's spots, from some of them; wave: the bins that are solved for."""
-    beside, core = [np.inf] * 4, [0, 0]
-    for stamp in _some_spots(psf):
-        y, x = np.unravel_index(int(stamp.argmax()), stamp.shape)
-        padded = np.pad(stamp, 1)
-        for n, (dy, dx) in enumerate(_DIRECTIONS):
-            both = padded[y + 1 + dy, x + 1 + dx] + padded[y + 1 - dy, x + 1 - dx]
-            beside[n] = min(beside[n], 0.5 * float(both / stamp[y, x]))
-        lit = np.argwhere(stamp > FAINT * stamp.max()) - np.array(stamp.shape) // 2
-        core = [max(most, int(reach)) for most, reach in zip(core, np.abs(lit).max(axis=0), strict=True)]
-    return Shape((beside[0], beside[1], beside[2], beside[3]), (core[0], core[1]), _between(psf, wave))
+def shape_of(psf: PsfModel, step: float) -> Shape:
+    """The shape of a PSF's spots, from some of each fibre; step: Angstrom between two bins.
+
+    It is that of the whole PSF: which bins and fibres somebody asks for has no part in what a pixel is taken for.
+    """
+    beside, core = np.full((psf.nfibre, len(_DIRECTIONS)), np.inf), np.zeros(2, dtype=int)
+    wave = np.linspace(*psf.wavelength_range, _WAVES)
+    for lo in range(0, psf.nfibre, _FIBRES):
+        stamps = make_spots(psf, (lo, min(lo + _FIBRES, psf.nfibre)), wave).stamps
+        fibre, at = np.nonzero(np.isfinite(stamps).all(axis=(2, 3)) & (stamps.max(axis=(2, 3)) > 0))
+        stamps = stamps[fibre, at]      # those that are spots
+        n, (y, x) = np.arange(len(stamps)), np.unravel_index(_flat(stamps).argmax(axis=1), psf.stamp)
+        padded, top = np.pad(stamps, ((0, 0), (1, 1), (1, 1))), stamps[n, y, x]
+        both = [padded[n, y + 1 + dy, x + 1 + dx] + padded[n, y + 1 - dy, x + 1 - dx] for dy, dx in _DIRECTIONS]
+        np.minimum.at(beside, lo + fibre, 0.5 * np.stack(both, axis=1) / top[:, None])
+        lit = np.argwhere(stamps > FAINT * top[:, None, None])[:, 1:] - np.array(psf.stamp) // 2
+        core = np.maximum(core, np.abs(lit).max(axis=0, initial=0))
+    fibres = {*range(0, psf.nfibre, max(psf.nfibre // 3, 1)), *beside.argmin(axis=0).tolist()}
+    least, (high, wide) = beside.min(axis=0).tolist(), core.tolist()
+    return Shape((least[0], least[1], least[2], least[3]), (high, wide), _between(psf, step, sorted(fibres)))
 
 
-def _between(psf: PsfModel, wave: Array) -> float:
+def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> float:
     """What spots in steps of a bin leave of one between two of them, at its worst on some fibres and wavelengths."""
-    most = 0.0
-    for fibre in range(0, psf.nfibre, max(psf.nfibre // 3, 1)):
-        for middle in np.linspace(0, len(wave) - 1, 5).astype(int):
-            some = wave[max(middle - BESIDE, 0):middle + BESIDE + 1]
-            at = len(some) // 2
+    low, high = psf.wavelength_range
+    most, last = 0.0, int((high - low) / step)
+    for fibre in fibres:
+        for middle in np.linspace(min(BESIDE, last // 2), max(last - BESIDE, last // 2), PLACES).astype(int):
+            first = max(middle - BESIDE, 0)
+            some, at = low + step * np.arange(first, min(middle + BESIDE, last) + 1), int(middle) - first
             if at == 0:
                 continue
-            all_of = np.insert(some, at, 0.5 * (some[at - 1] + some[at]))
-            spots = make_spots(psf, (fibre, fibre + 1), all_of)
-            image = np.zeros((len(all_of), *np.add(psf.stamp, [np.ptp(spots.y0), np.ptp(spots.x0)])))
+            spots = make_spots(psf, (fibre, fibre + 1), np.insert(some, at, 0.5 * (some[at - 1] + some[at])))
+            image = np.zeros((len(some) + 1, *np.add(psf.stamp, [np.ptp(spots.y0), np.ptp(spots.x0)])))
             for n, (y, x) in enumerate(zip(spots.y0[0] - spots.y0.min(), spots.x0[0] - spots.x0.min(), strict=True)):
                 image[n, y:y + psf.stamp[0], x:x + psf.stamp[1]] = spots.stamps[0, n]
-            columns = image.reshape(len(all_of), -1)
-            others = np.delete(columns, at, axis=0).T
-            left = columns[at] - others @ np.linalg.lstsq(others, columns[at])[0]
-            most = max(most, float(np.abs(left).max() / columns[at].max()))
+            columns = _flat(image)
+            if np.isfinite(columns).all() and columns[at].max() > 0:        # else no bin that anybody can ask for
+                most = max(most, _left_of(columns[at], np.delete(columns, at, axis=0).T))
     return most
 
 
-def _some_spots(psf: PsfModel) -> Iterator[Array]:
-    wave = np.linspace(*psf.wavelength_range, _WAVES)
-    for fibre in range(0, psf.nfibre, max(psf.nfibre // _FIBRES, 1)):
-        yield from make_spots(psf, (fibre, fibre + 1), wave).stamps[0]
+def _flat(images: Array) -> Array:
+    """(n, pixels) of images (n, rows, columns)."""
+    return images.reshape(len(images), images.shape[1] * images.shape[2])
+
+
+def _left_of(line: Array, others: Array) -> float:
+    """What a model of other spots (pixels, n) leaves of a bright line, in proportion to the model's brightest pixel.
+
+    Weighed by the light of a model, as in the second pass: wings count for more than the top, of which more is left.
+    """
+    light = line
+    for _ in range(2):
+        root = 1.0 / np.sqrt(np.maximum(light, 0.0) + DARK * line.max())
+        light = others @ np.linalg.lstsq(others * root[:, None], line * root)[0]
+    return float((line - light).max() / light.max())
 
 
 def by_own_light(cut: Cut, noise: Array) -> Cut:
@@ -96,7 +118,7 @@ def by_own_light(cut: Cut, noise: Array) -> Cut:
     What the image's IVAR says beside them has no part in further passes; noise: (rows, columns) read noise squared
     """
     good = cut.root > 0
-    own = np.divide(cut.light, cut.root, out=np.zeros(good.shape), where=good).astype(np.float32)
+    own = np.divide(cut.light, cut.root, out=np.zeros(good.shape), where=good).clip(0.0, BRIGHTEST).astype(np.float32)
     judged = replace(cut, root=cut.root.copy(), light=cut.light.copy())
     weigh(judged, noise, own, np.zeros_like(own))
     judged.root[:] /= FIRST

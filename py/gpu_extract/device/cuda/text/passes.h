@@ -50,7 +50,8 @@ BLOCK(128) void add_others(index n, float *others, const float *models, const fl
 template <typename Real>
 BLOCK(256) void expect(index n, double *root, double *light, const float *expected, const float *others,
                        const Real *noise, const double *noises, const index *cuts, const index *places, index size,
-                       index split_y, index split_x, index rows, index columns, double error, index bare)
+                       index split_y, index split_x, index rows, index columns, double error, index bare,
+                       double brightest)
 {
     double before = root[n];
     if (!(before > 0.0))
@@ -61,7 +62,7 @@ BLOCK(256) void expect(index n, double *root, double *light, const float *expect
     double read = noise ? (double)noise[mine.b * size + (mine.row + mine.cut.top) * place[WIDE] + mine.column + place[ASIDE]]
                         : noises[amplifier];
     float other = others ? others[n] : 0.0f;
-    float m = bare ? (float)(light[n] / before) : (expected ? expected[n] : 0.0f) + other;
+    float m = bare ? (float)smaller(larger(light[n] / before, 0.0), brightest) : (expected ? expected[n] : 0.0f) + other;
     double now = 1.0 / sqrt(read * read + larger((double)m, 0.0) + (error * m) * (error * m));
     light[n] = (light[n] / before - other) * now;
     root[n] = now;
