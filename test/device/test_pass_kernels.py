@@ -162,8 +162,8 @@ def test_weights(dtype: Any, bare: bool) -> None:
     kind = np.dtype(dtype or np.float64).itemsize
     run_lanes(passes.expect[kind], root.size, 7, (
         root, light, *((None, None) if bare else (expected, others)), None if dtype is None else plane,
-        four, np.array([[top, 30, rows, columns]]), np.array([[aside, wide, 0, wide, 25]]), plane.size, 11, 37, rows, columns,
-        error, int(bare), outliers.BRIGHTEST))
+        four, np.array([[top, 30, rows, columns]]), np.array([[aside, wide, 0, wide, 25]]), plane.size,
+        11, 37, rows, columns, error, int(bare), outliers.BRIGHTEST))
     for found, want in zip((root, light), wanted, strict=True):
         np.testing.assert_allclose(found[0].T, want, rtol=1e-14, atol=0)
 
