@@ -659,6 +659,9 @@ class Frame:
                 array = _plain(name, array, kinds="iu" if name in ("mask", "status") else "fiu")
                 object.__setattr__(self, name, array)
                 _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)
+        if self.resolution.shape[1] % 2 == 0:
+            raise InputError(f"resolution has {self.resolution.shape[1]} diagonals, needed is an odd number: as many "
+                             "above the main one as below")
 
     def _check_rest(self) -> None:
         """Raise InputError where a model, a header, a fibermap or notes are of another kind."""

@@ -139,7 +139,7 @@ def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tu
 
 def _unsaturated(pixels: Pixels, config: FitConfig) -> Pixels:
     """The pixels with the saturated ones masked, and those beside them."""
-    full = pixels.value > config.saturation
+    full = pixels.value.astype(np.float32) >= np.float32(config.saturation)      # as images have them in files
     if not full.any():
         return pixels
     from scipy.ndimage import binary_dilation

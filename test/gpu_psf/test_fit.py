@@ -10,8 +10,8 @@ from gpu_extract.data import Array, Image
 from gpu_extract.errors import InputError
 from gpu_extract.simulate.lamp import project_lines
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import Fit, Status, fit_bundle
-from gpu_psf.prepare import psf_of
+from gpu_psf.fit import Fit, Status, _unsaturated, fit_bundle
+from gpu_psf.prepare import cut_out, parameters_of, psf_of
 from gpu_psf.prior import ALONE
 from gpu_psf.run import fit_psf
 from gpu_psf.sound import BundleError, arcs_apart, check_cores, check_error, check_reach
@@ -136,6 +136,17 @@ def test_lines_too_close_and_saturated_ones_are_left_out(small: Small) -> None:
     assert small.lines.wave[4] not in used
     assert bright not in used
     assert errors(small, fit).stamp < 1.5 * errors(small, small.fit).stamp
+
+
+def test_a_pixel_at_the_saturation_counts_as_saturated(small: Small) -> None:
+    """Lines that are cut off at it, as files have it: in single precision."""
+    level = 1500.7
+    cut = replace(small.arc, pix=np.minimum(small.arc.pix, level).astype(np.float32))
+    frame = small.fit.frame
+    config = FitConfig(saturation=level)
+    pixels = _unsaturated(cut_out([cut], frame, parameters_of(frame), config), config)
+    inside = np.isin(pixels.value.astype(np.float32), np.float32(level))
+    assert np.count_nonzero(inside) > 10 and np.isinf(pixels.read_variance[inside]).all()
 
 
 def test_a_continuum_is_taken_away(small: Small) -> None:

@@ -459,3 +459,15 @@ def test_a_name_says_what_the_file_is(tmp_path, name):
         with pytest.raises(InputError, match=wanted):
             write()
         assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_resolution_without_a_middle_diagonal_is_refused(tmp_path, count):
+    """Which diagonal is the main one, nobody can tell: all of R lay one off."""
+    path = tmp_path / "frame.fits"
+    write_frame(tmp_path / "a.fits", small_frame())
+    with fits.open(tmp_path / "a.fits") as hdus:
+        hdus["RESOLUTION"] = fits.ImageHDU(np.asarray(hdus["RESOLUTION"].data)[:, :count], name="RESOLUTION")
+        hdus.writeto(path)
+    with pytest.raises(InputError, match=rf"^\S*frame.fits: resolution has {count} diagonals, needed is an odd number"):
+        read_frame(path)

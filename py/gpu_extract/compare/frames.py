@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_extract.compare.contradictions import check_ascending, check_reference
 from gpu_extract.compare.tolerances import Limit, Limits, load_limits
 from gpu_extract.compare.verdict import Comparison, Row
 from gpu_extract.data import NOTHING, Array, Frame, IntArray, SpecMask, Status
@@ -76,7 +77,8 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
     reference has it; status where both frames have it, by what has a flux and why the others have none.
 
     limits: a kind of etc/tolerances.json or its name; None: chosen by who made the reference
-    Raises InputError where the frames have no fibre or no wavelength in common, or fibres' own wavelengths differ.
+    Raises InputError where the frames have no fibre or no wavelength in common, fibres' own wavelengths differ, or the
+    reference contradicts itself.
     """
     limits, pair = _paired(frame, reference, limits)
     rows, notes = [], []
@@ -135,6 +137,9 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
     """What both frames have, and the limits that they are judged by."""
     if not isinstance(limits, Limits):
         limits = load_limits(limits or limits_for(reference))
+    check_ascending(frame.wave, "the frame")
+    check_ascending(reference.wave, "the reference")
+    check_reference(reference, ~_masked(reference))
     ends = limits.ends
     _, mine, theirs = np.intersect1d(frame.fibres, reference.fibres, return_indices=True)
     if len(mine) == 0:

@@ -46,7 +46,7 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
     charge: what cosmic rays leave is added to this, too, (ny, ncolumn) electron
     """
     ny, nx = detector.shape
-    full = pix > FULL_WELL
+    full = pix >= FULL_WELL
     pix[full] = FULL_WELL
     mask[full] |= CcdMask.SATURATED
     for block in range(-(-pix.shape[1] // nx)):
