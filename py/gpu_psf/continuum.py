@@ -10,6 +10,7 @@ from gpu_psf.series import legendre, legvander
 STEP = 16            # rows between profiles: they change slowly
 DEGREES = 3, 1       # of the continuum and of the stray light along the rows
 FEWEST = 100         # pixels without lines
+TURNS = 8            # of the fit that odd pixels do not move
 CLIP = 4.0           # standard deviations: what is brighter is no continuum
 
 
@@ -51,18 +52,39 @@ def between_lines(pixels: Pixels, profile: Array, lines: np.ndarray) -> tuple[Ar
     """
     found, per_row = np.zeros(pixels.value.shape), np.zeros(pixels.value.shape[:2])
     parts = row_polynomials(len(profile))
-    for n in range(len(found)):
-        inverse = np.where(lines[n], 0.0, 1 / pixels.read_variance[n])
+    for n, (value, variance) in enumerate(zip(pixels.value, pixels.read_variance, strict=True)):
+        inverse = np.where(lines[n], 0.0, 1 / variance)
         if np.count_nonzero(inverse) < FEWEST:
             continue
+        first = _middle(inverse, value, profile, parts)
+        if above_noise(first, variance, inverse > 0):
+            found[n] = first            # else 0 is near enough; and such light has a noise of its own
+            inverse = np.where(inverse > 0, 1 / (variance + np.maximum(first, 0.0)), 0.0)
         limit = 3 * CLIP
         for _ in range(3):
-            apart = pixels.value[n] - found[n]
+            apart = value - found[n]
             kept = np.where(apart * apart * inverse < limit * limit, inverse, 0.0)
-            of_fibres, stray = _amounts(kept, pixels.value[n], profile, parts)
+            of_fibres, stray = _amounts(kept, value, profile, parts)
             found[n] = of_fibres[:, np.newaxis] * profile + stray[:, np.newaxis]
             per_row[n], limit = of_fibres, CLIP
     return found, per_row
+
+
+def above_noise(light: Array, read_variance: Array, where: np.ndarray) -> bool:
+    """Whether light is brighter than the read noise anywhere that is asked for; all of one shape."""
+    return bool((light[where] ** 2 > read_variance[where]).any())
+
+
+def _middle(inverse: Array, value: Array, profile: Array, parts: list[Array]) -> Array:
+    """Continuum and stray light that leave as much above as below, however bright they are: half of the pixels may be
+    odd."""
+    found = np.zeros(value.shape)
+    weight = inverse
+    for _ in range(TURNS):
+        of_fibres, stray = _amounts(weight, value, profile, parts)
+        found = of_fibres[:, np.newaxis] * profile + stray[:, np.newaxis]
+        weight = inverse / np.maximum(np.abs(value - found) * np.sqrt(inverse), 1.0)
+    return found
 
 
 def _amounts(weight: Array, value: Array, profile: Array, parts: list[Array]) -> tuple[Array, Array]:

@@ -4,9 +4,11 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_psf.background import Background, background, columns_of, continuum_series, near_fibres, with_ground
+from gpu_psf.continuum import above_noise
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
 from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, median_of, parameters_of, traces_at
 from gpu_psf.prior import measured_alone
@@ -67,6 +69,15 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
 
     Raises BundleError.
     """
+    try:
+        return _fit_bundle(images, start, fibres, lines, config, shift)
+    except LinAlgError as error:
+        raise BundleError("the light of its lines cannot be told from what lies beneath it: give an arc with less "
+                          "continuum, the list of this lamp, or a starting PSF nearer by") from error
+
+
+def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines, config: FitConfig,
+                shift: tuple[int, int] | None) -> Fit:
     frame = make_frame(start, fibres, config)
     now = parameters_of(frame)
     pixels = _unsaturated(cut_out(images, frame, now, config), config)
@@ -111,7 +122,9 @@ def _with_ground(task: Task, state: State, pixels: Pixels, config: FitConfig,
             task = replace(task, columns=columns, near=near_fibres(task, state, pixels))
             state = iterate(task, with_columns(task, state), LATE[-1:], shapes=True)
         return task, state, with_ground(ground, state.now) if lit else ground
-    if frame.start.tail is not None:
+    # and a continuum was that of the starting profiles, which matters where it is bright
+    again = AGAIN if above_noise(ground.light, task.pixels.read_variance.ravel(), ~task.left_out) else 1
+    for _ in range(again if again > 1 or frame.start.tail is not None else 0):
         ground = background(task, state, pixels, continuum=lit)
         task = replace(task, background=ground.light)
         state = iterate(task, state, LATE[-1:], shapes=True)

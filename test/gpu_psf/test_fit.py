@@ -161,6 +161,32 @@ def test_a_continuum_is_taken_away(small: Small) -> None:
     assert abs(found.width_y) < 0.005
 
 
+@pytest.mark.parametrize(("continuum", "stray"), [(0.0, 100.0), (300.0, 0.0), (100.0, 100.0)])
+def test_bright_light_beside_the_lines_is_taken_away(small: Small, continuum: float, stray: float) -> None:
+    """Lines of up to 2000 electrons a pixel on 100 of stray light, on 580 of a continuum, and on both: what is 12
+    standard deviations of the read noise above 0 was no continuum, stamps were off by 0.04 and 0.03, widths by
+    0.1 pixels.
+
+    The bound is the noise's: it grows with the light beneath, to a fifth of the lines' by less than 1.4, and by less
+    than 2.2 where a continuum has up to half of a line's.
+    """
+    wave = np.arange(6000.5, 6109.5, 0.1)
+    light = np.zeros(small.true.shape)
+    project_lines(light, small.true, FIBRES, wave, np.full((5, len(wave)), continuum))
+    random = np.random.default_rng(3)
+    pix = small.arc.pix + random.poisson(light + stray)
+    fit = fit_bundle([replace(small.arc, pix=pix)], small.start, FIBRES, small.lines, FitConfig())
+    found, plain = errors(small, fit), errors(small, small.fit)
+    assert found.stamp < 1.5 * (2.2 if continuum > 100 else 1.4) * plain.stamp
+    assert abs(found.width_x) < 0.01 and abs(found.width_y) < 0.005
+
+
+def test_a_level_that_was_left_in_is_taken_away(small: Small) -> None:
+    """Half of the brightest lines' light, without a noise of its own; the fit was refused."""
+    fit = fit_bundle([replace(small.arc, pix=small.arc.pix + 1000.0)], small.start, FIBRES, small.lines, FitConfig())
+    assert errors(small, fit).stamp < 1.5 * errors(small, small.fit).stamp and (fit.status == Status.FITTED).all()
+
+
 def broken(kind: str, small: Small) -> tuple[Image, Lines]:
     arc, lines = small.arc, small.lines
     noise = READ_NOISE * np.random.default_rng(1).standard_normal(arc.pix.shape)
@@ -170,6 +196,10 @@ def broken(kind: str, small: Small) -> tuple[Image, Lines]:
         return replace(arc, pix=np.full(arc.pix.shape, 65535.0)), lines
     if kind == "masked":
         return replace(arc, ivar=np.zeros(arc.pix.shape)), lines
+    if kind == "continuum":
+        light, wave = np.zeros(small.true.shape), np.arange(6000.5, 6109.5, 0.1)
+        project_lines(light, small.true, FIBRES, wave, np.full((5, len(wave)), 3000.0))
+        return replace(arc, pix=arc.pix + np.random.default_rng(3).poisson(light)), lines
     if kind.startswith("bright"):
         return replace(arc, pix=arc.pix + float(kind[6:])), lines
     if kind.startswith("other lamp"):
@@ -180,7 +210,8 @@ def broken(kind: str, small: Small) -> tuple[Image, Lines]:
 
 @pytest.mark.parametrize(("kind", "words"), [
     ("no light", "0 of 15 lines have light"), ("saturated", "0 of 15 lines have light"),
-    ("masked", "0 of 15 lines have light"), ("bright 1000", "lines of the list are seen"),
+    ("masked", "0 of 15 lines have light"), ("bright 1500", "lines of the list are seen"),
+    ("continuum", "cannot be told from what lies beneath"),
     *((kind, "lines of the list are seen") for kind in ("bright 5000", "other lamp7", "other lamp13", "other lamp26")),
     ("other range", "none of the 2 lines lies within")])
 def test_what_cannot_be_fitted_is_said(small: Small, kind: str, words: str) -> None:
