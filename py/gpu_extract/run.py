@@ -85,8 +85,8 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
             recorder.warn(narrow)
-        edges = too_close(job.psf, job.plan) if comm.rank == 0 and config.passes == 1 else []
-        own = backend.rows(image, job, comm, recorder, start=start, meanwhile=sentences)
+        edges = cache(lambda: too_close(job.psf, job.plan) if comm.rank == 0 and config.passes == 1 else [])
+        own = backend.rows(image, job, comm, recorder, start=start, meanwhile=lambda: (sentences(), edges()))
         with recorder.span("gather"):
             parts = comm.gather(own)
         if parts is None:
@@ -96,7 +96,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
         frame = in_own_wavelengths(frame, psf)
-        warnings = [*sentences(), *misfits(frame), *doubts(frame), *edges]
+        warnings = [*sentences(), *misfits(frame), *doubts(frame), *edges()]
         notes = {**frame.notes, "warnings": tuple(warnings)} if warnings else frame.notes
         return replace(frame, fibermap=fibermap, notes=notes)
 
