@@ -99,8 +99,10 @@ LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, index
 // Sums that a fibre has of a group.
 LANE index sums_of(const Fibre &fibre, const double *table, index group)
 {
+    if (fibre[STATUS] != GOOD)
+        return 0;
     const double *rung = table + fibre[RUNG] * Pole::ROW;
-    return fibre[STATUS] == GOOD && Pole::here(rung, Pole::BEYOND, group) > 0 ? (index)rung[Pole::BEYOND + 1] : 0;
+    return Pole::here(rung, Pole::BEYOND, group) > 0 ? (index)rung[Pole::BEYOND + 1] : 0;
 }
 
 // to = sums of `count` vectors, FOUR bins, `rows` of which there are: element (k, t) of their parts is parts[k from + t next].
@@ -129,11 +131,12 @@ LANE void add_parts(double *to, const double *given, index to_row, index given_r
 BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int *flags, const double *table, index group,
                     index back, index kept, index nwave, index lanes)
 {
-    index i = n % lanes, side = n / lanes % SIDES, p = n / (lanes * SIDES) * FOUR, count;
+    index i = n % lanes, side = n / lanes % SIDES, p = n / (lanes * SIDES) * FOUR;
     Fibre fibre{facts, flags, i, lanes};
-    const double *rung = table + fibre[RUNG] * Pole::ROW, *parts = rung + Pole::SUMMED + group * Pole::GROUP * Pole::RANK;
-    if ((count = sums_of(fibre, table, group)) == 0)
+    index count = sums_of(fibre, table, group);
+    if (count == 0)
         return;
+    const double *rung = table + fibre[RUNG] * Pole::ROW, *parts = rung + Pole::SUMMED + group * Pole::GROUP * Pole::RANK;
     int rows = (int)smaller((index)FOUR, nwave - p);
     index first = (p * SIDES + side) * lanes + i, row = SIDES * lanes;
     if (back)
@@ -214,12 +217,16 @@ BLOCK(192) void take(index n, double *beyond, const double *moved, const double 
     if (sums.none)
         return;
     double taken_by[TWO][SIDES][FOUR] = {};
+    bool any = distance == 1;
     LOOP(index, way, 0, 2) {
         index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
+        any = any || pair.j >= 0;
         if (pair.j >= 0)
             add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, sums, m, 2 * lanes), p, (int)nwave);
     }
+    if (!any)
+        return;
     double *to = beyond + p * row + i * Pole::RANK + sums.first;
     EACH(k, TWO)
         EACH(side, SIDES)

@@ -128,7 +128,7 @@ constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c
 // `beyond`; or, where `between` > 0, that of the fibre's rung alone; or, where it is below 0, set -between. Nothing is cut
 // here: what is asked about is nearly singular on purpose, and forgets nothing.
 template <int H, int T>
-TEAMS(5) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
+TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                   int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
 {
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
@@ -157,11 +157,11 @@ struct Pole {
         : fibre(m / GROUP), many(GROUP * lanes), shift(0.0), wanted(false)
     {
         Fibre own{facts, flags, fibre, lanes};
+        if (own[STATUS] != GOOD || own[WIDTH] != width)
+            return;
         const double *rung = table + own[RUNG] * ROW;
-        if (own[STATUS] == GOOD && own[WIDTH] == width && m % GROUP < here(rung, of, group)) {
-            wanted = true;
-            shift = rung[2 + group * GROUP + m % GROUP] * own[BOUND];
-        }
+        wanted = m % GROUP < here(rung, of, group);
+        shift = wanted ? rung[2 + group * GROUP + m % GROUP] * own[BOUND] : 0.0;
     }
     // Poles of a group.
     static LANE index here(const double *rung, index of, index group)
@@ -216,14 +216,14 @@ BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts,
     index count = Pole::here(rung, of, group);
     if (count <= 0)
         return;
-    double totals[ELEMENTS], bound = fibre[BOUND], root = sqrt(bound);
+    double totals[ELEMENTS], scale = fibre[BOUND] * sqrt(fibre[BOUND]);
     EACH(b, ELEMENTS)
         totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
     const double *part = work + (row * lanes + i) * Pole::GROUP;
     int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
     FOUR_AT_ONCE
     for (int p = 0; p < (int)count; p++) {
-        double weight = of ? bound * root : (shift[p] * bound) * (shift[Pole::MOST + p] * root);
+        double weight = of ? scale : shift[p] * shift[Pole::MOST + p] * scale;
         EACH(b, ELEMENTS)
             if (b < there)
                 totals[b] += weight * part[b * lanes * Pole::GROUP + p];
