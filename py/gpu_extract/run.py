@@ -154,7 +154,7 @@ def doubts(frame: Frame) -> list[str]:
 
 
 def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: DTypeLike,
-         start: Draft | None) -> Job:
+         start: Draft | None = None) -> Job:
     """What `prepare` settles, and what the image says; with the pad of a draft to start from, if that is longer."""
     job = prepare(psf, config, threads, dtype, image, 0 if start is None else start.pad)
     job = replace(job, most_ivar=None if config.keep_odd else most_ivar(image))
