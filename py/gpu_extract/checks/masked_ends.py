@@ -99,7 +99,8 @@ def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, way: int, image
     with borrowed() as arena:
         spots = recipe(psf, fibres, wave, arena)
         cut = make_cut(image, spots.y0[:, :nwave], spots.x0[:, :nwave], psf.stamp, arena)
-        if not cut.root.any():      # the usual case of a dead amplifier: nothing more need be made
+        # the usual case of a dead amplifier: no more need be made; and odd_pixels refuses an ivar that is no number
+        if not cut.root.any() or not np.isfinite(cut.root).all():
             return np.zeros(1)
         icov = sums_of(psf, spots, cut, nwave, arena).icov
         lower = lower_band(icov, (0, len(icov)), (0, nwave))
