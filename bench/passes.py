@@ -125,7 +125,7 @@ def drawn(made: Simulation, job: Job, x: np.ndarray) -> np.ndarray:
     """The light of spectra x on the pixels."""
     expected = np.zeros(made.image.shape)
     for bundle in job.plan.bundles:
-        light, column = project_model(made.image, job, bundle, x[slice(*bundle)])
+        light, (_, column) = project_model(made.image, job, bundle, x[slice(*bundle)])
         expected[:, column:column + light.shape[1]] += light
     return expected
 

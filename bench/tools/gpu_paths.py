@@ -25,13 +25,13 @@ FIRST: dict[str, int | tuple[int, ...]] = {
     "eliminate.extend": 1, "eliminate.product": 2, "eliminate.share": 2, "sweeps.precondition_down": 6,
     "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.settle": (1, 2, 26), "sweeps.factor": (1, 2),
     "sweeps.invert": 1, "sweeps.poles_down": (1, 6), "sweeps.poles_up": (1, 6),
-    "remainder.carry": 2, "remainder.take": 2, "remainder.substitute": (1, 2, 5, 6),
+    "remainder.mix": 2, "remainder.carry": 2, "remainder.take": 2, "remainder.substitute": (1, 2, 5, 6),
     "remainder.pole_again": (1, 2),
     "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1,
     "measure.relate": 1, "measure.weigh_cut": 0, "measure.weigh_far": 0, "measure.learn_share": 0, "measure.tell": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
-lanes return at once. A usual frame: 5 iterations, 24 poles, of which 12 make corrections, the first band holds, no
-chains of masked neighbours; fibres touch two on each side."""
+lanes return at once. A usual frame: 5 iterations, 24 poles, of which 12 make corrections in 6 sums, the first band
+holds, no chains of masked neighbours; fibres touch two on each side."""
 
 
 def sweep(loop: str, halos: int, together: int = 1, most: int = TILE) -> Path:
@@ -77,6 +77,7 @@ PATHS: dict[str, Path] = {
     "sweeps.invert": one_turn(lambda s, a: {"0": tiles_of(s.nwave), "1": HALO, "2": tile_of(s.nwave)}),
     "remainder.substitute": sweep("1", 1, 2, SHORT),
     "remainder.pole_again": poles_again,
+    "remainder.mix": lambda s, a: {"0": sweeps.RANK, "1": sweeps.GROUP},
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
     "remainder.take": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4, "1": 8, "1.0": s.hw / 4},
     "sweeps.precondition_down": sweep("1", 2, 4, SHORT),

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from math import gcd, prod
 from random import Random
 from typing import Any
@@ -56,6 +57,20 @@ class _Event:
         return self.stream is None or self.stream.done >= self.place
 
 
+class _Array(DeviceArray):
+    """An array whose kind, as kernels declare it, and address are looked up once: launches ask for millions."""
+
+    @cached_property
+    def kind(self) -> str:
+        """Nothing where it is not C-contiguous."""
+        return f"{self.dtype.kind}{self.dtype.itemsize}[]" if self.data.flags.c_contiguous else ""
+
+    @cached_property
+    def address(self) -> int:
+        """Where its first element lies."""
+        return int(self.data.ctypes.data)
+
+
 class SimulatedDevice(Device):
     """A device in numpy arrays.
 
@@ -84,7 +99,7 @@ class SimulatedDevice(Device):
             raise OutOfDeviceMemory(f"{size} bytes are wanted, {self.capacity - self.used} are left")
         data = np.full(size, self.garbage, np.uint8).view(dtype).reshape(tuple(shape))
         self._take(size)
-        array = DeviceArray(data)
+        array = _Array(data)
         weakref.finalize(data if data.base is None else data.base, self._take, -size)
         return array
 
@@ -162,7 +177,7 @@ class SimulatedDevice(Device):
         self.launched.add(kernel.name)
         if count > 0:
             step = -1 if self.order is None else _coprime(max(round(self.order * count), 1), count)
-            stream.queue.append(lambda: run_lanes(kernel, count, step, values))
+            stream.queue.append(lambda _kept=args: run_lanes(kernel, count, step, values))
 
     def call(self, work: Callable[[], None], stream: Any) -> None:
         """Queue anything, which no GPU can do: cores of tests work on the host."""
@@ -216,10 +231,9 @@ def _checked(kernel: TextKernel, kind: str, value: Any) -> Any:
         return float(value) if kind[0] == "f" else int(value)
     if value is None:
         return None
-    data = value.data
-    if data.dtype != np.dtype(kind[:2]) or not data.flags.c_contiguous:
-        raise TypeError(f"{kernel.name} takes {kind}, was given {data.dtype}{data.shape}")
-    return data
+    if value.kind != kind:
+        raise TypeError(f"{kernel.name} takes {kind}, was given {value.dtype}{value.shape}")
+    return value.address
 
 
 def _coprime(step: int, count: int) -> int:

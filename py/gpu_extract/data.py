@@ -603,13 +603,15 @@ class Draft:
 
     lights: of each instrument bundle that was solved for; bundles: their fibres lo .. hi - 1, as the PSF counts those
         that can be extracted
-    shape: (ny, nx) of the image; wave: (nwave,) Angstrom, all bins that were solved for
+    shape: (ny, nx) of the image; wave: (nwave,) Angstrom, all bins that were solved for; pad: of bins asked for beyond
+        each end, some of which may not lie on the CCD
     """
 
     lights: tuple[Light, ...]
     bundles: tuple[tuple[int, int], ...]
     shape: tuple[int, int]
     wave: Array
+    pad: int
 
 
 _OPTIONAL = ("pixmask_fraction", "status", "own_wave")      # of a frame's arrays

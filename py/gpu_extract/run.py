@@ -81,12 +81,12 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("warm up"):
             get_ready(image, psf, config, comm, recorder, backend)
         with recorder.span("plan"):
-            job = _job(image, psf, config, threads, dtype)
+            job = _job(image, psf, config, threads, dtype, start)
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
             recorder.warn(narrow)
-        edges = too_close(job.psf, job.plan) if comm.rank == 0 and config.passes == 1 else []
-        own = backend.rows(image, job, comm, recorder, start=start, meanwhile=sentences)
+        edges = cache(lambda: too_close(job.psf, job.plan) if comm.rank == 0 and config.passes == 1 else [])
+        own = backend.rows(image, job, comm, recorder, start=start, meanwhile=lambda: (sentences(), edges()))
         with recorder.span("gather"):
             parts = comm.gather(own)
         if parts is None:
@@ -96,7 +96,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("assemble"):
             frame = assemble(parts, job.plan, image, notes_of(job, parts, backend), like=(job.ndiag, job.dtype))
         frame = in_own_wavelengths(frame, psf)
-        warnings = [*sentences(), *misfits(frame), *doubts(frame), *edges]
+        warnings = [*sentences(), *misfits(frame), *doubts(frame), *edges()]
         notes = {**frame.notes, "warnings": tuple(warnings)} if warnings else frame.notes
         return replace(frame, fibermap=fibermap, notes=notes)
 
@@ -130,7 +130,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | No
         for sentence in compare(image, psf, config) if comm.rank == 0 else ():
             recorder.warn(sentence)
         get_ready(image, psf, config, comm, recorder, CPU)
-        job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64)
+        job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64, start)
         return make_draft(image, job, comm, recorder, start)
 
 
@@ -153,26 +153,29 @@ def doubts(frame: Frame) -> list[str]:
             if notes.get(key, 0)]
 
 
-def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: DTypeLike) -> Job:
-    """What `prepare` settles, and what the image says."""
-    job = replace(prepare(psf, config, threads, dtype, image), most_ivar=None if config.keep_odd else most_ivar(image))
+def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: DTypeLike,
+         start: Draft | None = None) -> Job:
+    """What `prepare` settles, and what the image says; with the pad of a draft to start from, if that is longer."""
+    job = prepare(psf, config, threads, dtype, image, 0 if start is None else start.pad)
+    job = replace(job, most_ivar=None if config.keep_odd else most_ivar(image))
     return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape[1]))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DTypeLike = np.float64,
-            image: Image | None = None) -> Job:
+            image: Image | None = None, pad: int = 0) -> Job:
     """Check the PSF, measure its decay, plan the work; the fibres that were dropped are closed up from here on.
 
-    image: whose masks may ask for a longer pad
+    image: whose masks may ask for a longer pad; pad: so many bins at least
     """
-    good, dropped, decay = _measured(psf, config, image)
+    good, dropped, decay = _measured(psf, config, image, pad)
     plan = on_ccd(good, make_plan(psf, config, decay.beyond, dropped))
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
     return Job(good, config, plan, decay, dropped, psferr, ndiag, threads, dtype=np.dtype(dtype))
 
 
-def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None) -> tuple[PsfModel, dict[int, str], Decay]:
+def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None,
+              pad: int) -> tuple[PsfModel, dict[int, str], Decay]:
     """The PSF of the fibres that can be used on all that is solved for, the others with reasons, and the decay."""
     beyond = BEYOND
     while True:
@@ -181,6 +184,7 @@ def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None) -> tupl
         good = remaining(psf, dropped)
         if image is not None:
             decay = beside_masks(decay, image, good, config.wavelength, config.tolerance)
+        decay = replace(decay, beyond=max(decay.beyond, pad))
         if decay.beyond <= beyond:
             return good, dict(dropped), decay
         beyond = decay.beyond

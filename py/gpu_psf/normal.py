@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.blas import dsyrk
-from scipy.sparse import csr_array
 
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Frame, Spots
@@ -140,8 +139,11 @@ def _with_spots(scene: Scene, pixels: Array) -> tuple[Array, Array]:
         terms = _on_terms((seen * stamps.open)[:, np.newaxis], stamps.px, stamps.py)[:, 0, 1:]
         local = np.concatenate([local, terms], axis=1)
     local = local * scene.flux[:, np.newaxis]
-    traces = _of_traces(scene, slice(None)).T @ local[:, :2]
-    return np.concatenate([traces.T.ravel(), (local[:, 2:].T @ spots.shape).ravel()]), images[:, 0]
+    moves = np.zeros((2, scene.frame.nfibre, spots.trace.shape[1]))
+    for one in np.unique(spots.fibre):
+        mine = spots.fibre == one
+        moves[:, one] = local[mine, :2].T @ spots.trace[mine]
+    return np.concatenate([moves.ravel(), (local[:, 2:].T @ spots.shape).ravel()]), images[:, 0]
 
 
 def _overlap(scene: Scene, pairs: Pairs) -> Array:
@@ -214,30 +216,44 @@ def _half(scene: Scene, kind: Pairs, lights: Array) -> Array:
     forth = np.concatenate([made.ii[:, :, 3:], made.ig[:, :, 1:]], axis=2) if scene.shapes else made.ii[:, :, 3:]
     back = made.ii[:, 3:].transpose(0, 2, 1)
     back = np.concatenate([back, made.gi[:, :, 1:]], axis=2) if scene.shapes else back
-    matrix, axes = np.zeros((scene.size, scene.size)), (slice(0, n // 2), slice(n // 2, n))
+    matrix = np.zeros((scene.size, scene.size))
     matrix[n:last, n:last] = whole
-    of_a, of_b = _of_traces(scene, a), _of_traces(scene, b)
-    for i, axis in enumerate(axes):
-        for j, other in enumerate(axes):
-            matrix[axis, other] = (of_a.T @ of_b.multiply(made.ii[:, 1 + i, 1 + j, np.newaxis])).toarray()
-        matrix[axis, n:last] = of_a.T @ _of_shapes(scene, b, forth[:, 1 + i])
-        matrix[n:last, axis] = (of_b.T @ _of_shapes(scene, a, back[:, 1 + i])).T
-        lights[a, axis] += of_b.multiply(made.ii[:, 0, 1 + i, np.newaxis]).toarray()
-        if a is not b:
-            lights[b, axis] += of_a.multiply(made.ii[:, 1 + i, 0, np.newaxis]).toarray()
+    _add_traces(scene, kind, made.ii, (forth, back), matrix, lights)
     lights[a, n:last] += _of_shapes(scene, b, forth[:, 0])
     if a is not b:
         lights[b, n:last] += _of_shapes(scene, a, back[:, 0])
     return matrix
 
 
-def _of_traces(scene: Scene, some: IntArray | slice) -> csr_array:
-    """(p, ntrace / 2): polynomials of the traces of some spots, where the coefficients of each one's fibre stand."""
-    trace, fibre = scene.spots.trace[some], scene.spots.fibre[some]
-    count = trace.shape[1]
-    at = fibre[:, np.newaxis] * count + np.arange(count)
-    return csr_array((trace.ravel(), at.ravel(), np.arange(0, at.size + 1, count)),
-                     shape=(len(fibre), scene.frame.ntrace // 2))
+def _add_traces(scene: Scene, kind: Pairs, ii: Array, shapes: tuple[Array, Array], matrix: Array,
+                lights: Array) -> None:
+    """What the traces have with each other, with the shapes and with spots, fibre by fibre.
+
+    shapes: (p, IMAGES, nterm or 2) images of the first with the shapes of the second, and the other way round
+    matrix, lights: of `_half`, set and added to
+    """
+    spots, n, last = scene.spots, scene.frame.ntrace, scene.local
+    count = spots.trace.shape[1]
+    trace = scene.frame.nfibre, count
+    nshape, fibre = spots.shape.shape[1], spots.fibre[kind.first]
+    moves = matrix[:n, :n].reshape(2, *trace, 2, *trace)
+    rows, columns = matrix[:n, n:last].reshape(2, *trace, -1, nshape), matrix[n:last, :n].reshape(-1, nshape, 2, *trace)
+    light = lights[:, :n].reshape(-1, 2, *trace)
+    for one in np.unique(fibre):
+        mine, other = np.flatnonzero(fibre == one), one + kind.across
+        a, b = kind.first[mine], kind.second[mine]
+        of_a, of_b, p = spots.trace[a], spots.trace[b], len(mine)
+        both = (of_a[:, :, np.newaxis] * of_b[:, np.newaxis]).reshape(p, -1)
+        moves[:, one, :, :, other] = (both.T @ ii[mine, 1:3, 1:3].reshape(p, -1)).reshape(
+            count, count, 2, 2).transpose(2, 0, 3, 1)
+        forth, back = (((near[:, :, np.newaxis] * spots.shape[far][:, np.newaxis]).reshape(p, -1).T
+                        @ each[mine, 1:3].reshape(p, -1)).reshape(count, nshape, 2, -1)
+                       for near, far, each in zip((of_a, of_b), (b, a), shapes, strict=True))
+        rows[:, one] = forth.transpose(2, 0, 3, 1)
+        columns[:, :, :, other] = back.transpose(3, 1, 2, 0)
+        light[a, :, other] += ii[mine, 0, 1:3, np.newaxis] * of_b[:, np.newaxis]
+        if kind.first is not kind.second:
+            light[b, :, one] += ii[mine, 1:3, 0, np.newaxis] * of_a[:, np.newaxis]
 
 
 def _of_shapes(scene: Scene, some: IntArray, values: Array) -> Array:

@@ -36,6 +36,8 @@ def test_masked_cores_ask_for_a_longer_pad():
     assert pad(column(0)) == pad(column(2)) == decay.beyond
     assert pad(column(4)) > 1.5 * decay.beyond
     assert pad(0 * good) == decay.beyond
+    for illegal in (np.nan, np.inf, -1.0):      # refused elsewhere, in words of its own
+        assert pad(np.where(column(4) > 0.0, illegal, 0.0)) == decay.beyond
 
 
 @pytest.mark.parametrize(("columns", "found"), [

@@ -474,7 +474,7 @@ def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
     """IVAR goes with s squared, and is not corrected."""
     nwave, lanes, share = 5, 2, banded.Limits().share
     table, held = device_tables.poles_table(), np.array([0.0, 0.0, 0.0, 1.0, 0.5, 1.0])
-    enough = table[2, device_tables.BEYOND + 1]
+    enough = table[2, device_tables.BEYOND]
     for number, excess, most in ((1, 1.0, share), (1, 1.1, 0.1 * share), (2, 1.0, enough)):
         facts, flags = known(lanes, STATUS=Status.GOOD, RUNG=2, ONES=1.0, CROSS=0.5, BOTH=1.0, EXCESS=excess)
         squares = np.tile(held[:, None], (1, 1, lanes))
@@ -491,23 +491,23 @@ def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
 
 
 @pytest.mark.parametrize(("count", "ratio"), LADDER)
-def test_every_second_pole_makes_the_derivative_of_the_root(count: int, ratio: float) -> None:
+def test_sums_of_poles_make_the_derivative_of_the_root(count: int, ratio: float) -> None:
     """Of B in the direction E: the solution L of Q L + L Q = E, Q the root of B, in the eigenvectors of B."""
-    n, rng = 30, np.random.default_rng(count)
+    n, rng, rung = 30, np.random.default_rng(count), LADDER.index((count, ratio))
     spectrum = np.concatenate([[1.0 / ratio, 1.0], ratio ** -rng.random(n - 2)])
-    change, unit = rng.normal(size=(n, n)), unit_poles(count, ratio)
+    change, unit, many = rng.normal(size=(n, n)), unit_poles(count, ratio), sweeps.GROUP
     exact = change / (np.sqrt(spectrum)[:, None] + np.sqrt(spectrum))
-    weights, error = device_tables.half_of(unit, ratio)
-    made = sum(weight * shift * change / np.outer(spectrum + shift, spectrum + shift)
-               for weight, shift in zip(weights, unit.shifts[1::2], strict=True))
+    row, error, made = device_tables.poles_table()[rung], device_tables.corrections()[rung]["error"], 0.0
+    shifts, sums, parts = row[2:2 + sweeps.MOST], int(row[device_tables.BEYOND + 1]), row[device_tables.SUMMED:]
+    for group, a in enumerate(parts.reshape(sweeps.OF_BEYOND, many, sweeps.RANK)):
+        here = int(row[device_tables.BEYOND + 2 + group])
+        assert (a[here:] == 0.0).all() and (a[:, sums:] == 0.0).all(), "what is not there has no part"
+        of_sum = a[:here].T @ (1.0 / (shifts[group * many:][:here, None] + spectrum))
+        made = made + sum(np.outer(g, g) for g in of_sum) * change
     assert (np.abs(made - exact) <= 1.02 * error * np.abs(exact)).all(), "1.02: between the numbers it was fitted at"
     assert error < 8e-3, "corrections are below 1e-6 sigma: a hundredth of them is nothing"
-    row = device_tables.poles_table()[LADDER.index((count, ratio))]
-    beyond = row[device_tables.BEYOND:]
-    assert beyond[0] == count // 2 and beyond[1] * error == pytest.approx(device_tables.SHIFT)
-    np.testing.assert_array_equal(beyond[2:2 + count // 2], weights)
-    np.testing.assert_array_equal(row[2:2 + count // 2], unit.shifts[1::2])
-    assert sorted(row[2:2 + count]) == sorted(unit.shifts), "all of them make Q"
+    assert row[device_tables.BEYOND] * error == pytest.approx(device_tables.SHIFT)
+    assert row[0] == count and sorted(shifts[:count]) == sorted(unit.shifts), "all of them make Q"
 
 
 def test_flux_and_what_the_band_does_not_hold() -> None:

@@ -12,8 +12,9 @@ SCRIPT = Path(__file__).with_name("sanitized.py")
 
 
 def run(*args: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(host_text.__file__).parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True, check=False, timeout=600,
-                          env={**os.environ, "PYTHONPATH": str(Path(host_text.__file__).parent), **(environ or {})})
+                          env={**os.environ, "PYTHONPATH": path, **(environ or {})})
 
 
 @pytest.mark.slow

@@ -67,11 +67,11 @@ class Swept:
             step=step)
         who, fine = np.where(gate == 1, np.arange(LANES), -1), -(-tile // 2)
         own = np.stack([who, who, np.full(LANES, POLES)]).astype(np.int32)
-        given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.GROUP))
+        given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.RANK))
         half_way, x, chained = np.full_like(given, np.nan), given.copy(), given.copy()
         for of_pairs, low, solution in ((0, self.low, x), (1, pairs_slowest(self.low), chained)):
             for up, to, of in ((0, half_way, solution), (1, solution, half_way)):
-                run(remainder.substitute.sized(HALF, up), -(-nwave // fine) * LANES * sweeps.GROUP, to, of, low,
+                run(remainder.substitute.sized(HALF, up), -(-nwave // fine) * LANES * sweeps.RANK, to, of, low,
                     self.halo, own, of_pairs, nwave, tile, fine, LANES, LANES, step=step)
         np.testing.assert_array_equal(chained, x)
         np.testing.assert_array_equal(x[..., POLES:], given[..., POLES:], err_msg="poles that a fibre does not have")
@@ -169,17 +169,19 @@ def test_those_listed_are_as_all(step: int) -> None:
         assert (np.isnan(others) | (others == -1)).all()
 
 
-@pytest.mark.parametrize("of", [0, 1])
+@pytest.mark.parametrize("of", [0, device_tables.BEYOND])
 @pytest.mark.parametrize("kept", [5, 12])
 def test_poles_added_up(kept: int, of: int) -> None:
     """Two groups of poles, the second not full, of one fibre alone; rows are no multiple of what a lane makes. of: all,
-    or those of corrections, which have weights of their own."""
+    or those of corrections, which count alike."""
     rng, count = np.random.default_rng(5), 20
     work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, device_tables.OF_RUNG))
-    first = device_tables.BEYOND if of else poles.MOST
-    table[2, first if of else 0] = count
     t, c = rng.random((2, count))
-    table[2, 2:2 + count], table[2, 2 + first:2 + first + count] = t, c
+    table[2, 2:2 + count], table[2, 2 + poles.MOST:2 + poles.MOST + count] = t, c
+    if of:
+        table[2, of + 2:of + 4], t, c = (poles.GROUP, count - poles.GROUP), 1.0, np.ones(count)
+    else:
+        table[2, 0] = count
     sums, told = np.full((NWAVE, kept, LANES), np.nan), known(LANES, BOUND=2.0, RUNG=2, STATUS=ONE_GOOD)
     for group in range(3):       # there is no third one
         run(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, of,

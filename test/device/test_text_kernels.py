@@ -282,13 +282,32 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     np.testing.assert_array_equal(made, blocks)
 
 
+def test_sums_of_poles() -> None:
+    """Sums of the vectors of a group's poles, and what each pole has of those of the sums; the second group, of which
+    three poles are in two sums; of a fibre that has a second group, not of others."""
+    nwave, lanes, kept, sides, group, here, rank = 6, 3, 5, sweeps.SIDES, 1, 3, 2
+    rng, many, most = np.random.default_rng(11), sweeps.GROUP, sweeps.RANK
+    facts, flags = known(lanes, STATUS=[Status.GOOD, Status.FAILED, Status.GOOD], RUNG=[1, 1, 0])
+    table, a = np.zeros((2, device_tables.OF_RUNG)), rng.random((here, rank))
+    table[:, device_tables.BEYOND + 1:device_tables.BEYOND + 4] = (rank, 7, 0), (rank, 7, here)
+    table[1, device_tables.SUMMED:].reshape(sweeps.OF_BEYOND, many, most)[group, :here, :rank] = a
+    found, beyond = rng.random((nwave, kept, lanes, many)), rng.random((nwave, sides, lanes, most))
+    found[..., here:] = beyond[..., rank:] = np.nan
+    mixed, moved = np.full_like(beyond, np.nan), np.full((nwave, sides, lanes, many), np.nan)
+    for back, to, given in ((0, mixed, found), (1, moved, beyond)):
+        run_lanes(remainder.mix, lanes * sides * fours(nwave), 1, (
+            to, given, facts, flags, table, group, back, kept, nwave, lanes))
+        assert np.isnan(to[:, :, 1:]).all()
+    np.testing.assert_allclose(mixed[:, :, 0, :rank], found[:, :sides, 0, :here] @ a, **EXACT)
+    np.testing.assert_allclose(moved[:, :, 0, :here], beyond[:, :, 0, :rank] @ a.T, **EXACT)
+
+
 @pytest.mark.parametrize(("distance", "few"), [(1, 2), (2, 2), (1, 5)])
 def test_what_the_band_does_not_hold(distance: int, few: int) -> None:
-    """G^T v of pairs, and E v = (band of U) v - G of what was solved for; of the vectors of poles that a fibre has for
-    that, the second group of 14 or 17: two or five. Whose factor solves: that of the fibre, or, in a chain, of the
-    pair."""
+    """G^T v of pairs, and E v = (band of U) v - G of what was solved for; of the vectors of a group's sums that a fibre
+    has, two or five. Whose factor solves: that of the fibre, or, in a chain, of the pair."""
     hw, half, nwave, lanes, size, chained = 2, 3, 11, 6, 3, 7
-    rng, group, kept, sides, many = np.random.default_rng(6), 1, 5, sweeps.SIDES, sweeps.GROUP
+    rng, group, sides, many = np.random.default_rng(6), 1, sweeps.SIDES, sweeps.RANK
     blocks = rng.random((nwave, 2 * hw + 1, lanes))
     for p, k in pairs_of(range(nwave), range(-hw, hw + 1)):
         if not 0 <= p + k < nwave:
@@ -297,21 +316,21 @@ def test_what_the_band_does_not_hold(distance: int, few: int) -> None:
     sizes[2, 0], depth[chained] = 1e-3, 2                # does not count at a distance of 2; is in a chain at 1
     facts, flags = known(lanes, STATUS=[Status.GOOD] * 5 + [Status.FAILED], RUNG=0, WIDTH=1)
     table, halves = np.zeros((1, device_tables.OF_RUNG)), np.array([9, half], np.int32)
-    table[0, [0, device_tables.BEYOND]] = 3 * many, many + few
-    found, taken = rng.random((nwave, kept, lanes, many)), rng.random((nwave, half + 3, lanes))
+    table[0, device_tables.BEYOND + 1:device_tables.BEYOND + 4] = few, 0, 7      # nothing in the first group
+    mixed, taken = rng.random((nwave, sides, lanes, many)), rng.random((nwave, half + 3, lanes))
     moved, own = np.full((nwave, sides, 2 * lanes, many), np.nan), np.full((3, 2 * lanes), -7, np.int32)
     run_lanes(remainder.carry.sized(hw), 2 * lanes * many * fours(nwave), 1, (
-        moved, own, found, blocks, sizes, depth, facts, flags, table, group, 0.1, distance, kept, nwave, lanes, size))
+        moved, own, mixed, blocks, sizes, depth, facts, flags, table, group, 0.1, distance, nwave, lanes, size))
     solved, beyond = rng.random(moved.shape), rng.random((nwave, sides, lanes, many))
     before = beyond.copy()
     run_lanes(remainder.take.sized(hw), lanes * many * fours(nwave), 1, (
-        beyond, solved, found, taken, blocks, sizes, facts, flags, table, halves, group, 0.1, distance, kept,
-        nwave, half + 2, lanes, size))
+        beyond, solved, mixed, taken, blocks, sizes, facts, flags, table, halves, group, 0.1, distance, nwave, half + 2,
+        lanes, size))
     for i, r, k in pairs_of(range(lanes), range(sides), range(many)):
         band = sum(np.diag(taken[:nwave - a, a, i], a) + (a > 0) * np.diag(taken[:nwave - a, a, i], -a)
                    for a in range(half + 1))
-        expected = band @ found[:, r, i, k] if distance == 1 else before[:, r, i, k]
-        has_pole = i != 5 and k < few
+        expected = band @ mixed[:, r, i, k] if distance == 1 else before[:, r, i, k]
+        has_sum = i != 5 and k < few
         for m in (i, i + lanes):
             j = i + (distance if m >= lanes else -distance)
             there = 0 <= j < lanes and i // size == j // size and not (distance == 2 and min(i, j) == 0)
@@ -322,10 +341,10 @@ def test_what_the_band_does_not_hold(distance: int, few: int) -> None:
             for p, c in pairs_of(range(nwave), range(-hw, hw + 1)):
                 if there and 0 <= p + c < nwave:
                     g[p, p + c] = blocks[p, hw + c, i] if i < j else blocks[p + c, hw - c, j]
-            made = g.T @ found[:, r, i, k] if takes_part and k < few else np.nan
+            made = g.T @ mixed[:, r, i, k] if takes_part and k < few else np.nan
             np.testing.assert_allclose(moved[:, r, m, k], made, **EXACT)
             expected = expected - g @ solved[:, r, m, k]
-        np.testing.assert_allclose(beyond[:, r, i, k], expected if has_pole else before[:, r, i, k], **EXACT)
+        np.testing.assert_allclose(beyond[:, r, i, k], expected if has_sum else before[:, r, i, k], **EXACT)
 
 
 def integral(order: int, u: float) -> float:

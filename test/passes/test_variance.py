@@ -52,6 +52,23 @@ def test_an_image_in_another_unit_than_electrons_is_refused() -> None:
         find_read_noise(replace(image, pix=10 * image.pix, ivar=image.ivar / 100), 60)
 
 
+@pytest.mark.parametrize("light", [20.0, 500.0])
+def test_hits_say_nothing_of_the_unit(light: float) -> None:
+    """More bright pixels are hits than fibres, and IVAR is made from a model, which has no hits; one without any photon
+    noise leaves the unit open, and is refused."""
+    expected = np.zeros((80, 60))
+    expected[:, ::12] = light
+    pix, noise = RNG.poisson(expected) + 3.0 * RNG.standard_normal(expected.shape), np.full(expected.shape, 3.0)
+    pix[RNG.random(pix.shape) < 0.2] += 3e4
+    image = Image(pix, 1 / (9.0 + expected), noise=noise)
+    assert find_read_noise(image, 60).source == "READNOISE"
+    for unit in (replace(image, pix=4 * image.pix, ivar=image.ivar / 16, noise=4 * noise),
+                 replace(image, ivar=np.full(pix.shape, 1 / 9.0))):
+        if light > 25 * 9 or unit.ivar[0, 0] == unit.ivar[0, 1]:
+            with pytest.raises(InputError, match=r"times their light, in electrons it is 1"):
+                find_read_noise(unit, 60)
+
+
 @pytest.mark.parametrize("error", [0.0, 0.02])
 def test_pixels_are_weighed_by_the_model(error: float) -> None:
     pix, ivar = RNG.standard_normal((2, 12, 16)) ** 2

@@ -86,6 +86,21 @@ def test_a_draft_of_another_grid_is_refused(made: Simulation) -> None:
         extract_from(start, made.image, made.psf, replace(CONFIG, wavelength=(6020.0, 6090.0, 1.0)))
 
 
+def test_a_draft_of_an_image_with_other_masks_is_used_if_its_pad_is_long_enough(made: Simulation) -> None:
+    """Every second row without weight asks for a longer pad (checks.masked_ends)."""
+    grid = replace(CONFIG, wavelength=(6045.0, 6065.0, 0.85), tolerance=1e-3)      # otherwise all that the PSF has
+    ivar = made.image.ivar.copy()
+    ivar[1::2] = 0.0
+    masked = replace(made.image, ivar=ivar)
+    more, less = (draft(image, made.psf, grid) for image in (masked, made.image))
+    assert more.pad > less.pad and len(more.wave) > len(less.wave)
+    frame = extract_from(more, made.image, made.psf, grid)
+    assert frame.notes["pad"] == draft(made.image, made.psf, grid, start=more).pad == more.pad
+    assert in_sigma(extracted(made.image, made.psf, grid), frame.flux).max() < 0.1       # another draft's weights
+    with pytest.raises(InputError, match=rf"fewer bins beyond the ends \({less.pad}, now {more.pad}\); make it anew"):
+        extract_from(less, masked, made.psf, grid)
+
+
 def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
     """Hits of known charge on known pixels, as bright as 30 errors: each is found, bins around are flagged or are what
     they are without it; without them nothing is."""

@@ -297,8 +297,7 @@ class _Run:
         matrix = {"band": "band", "place": 0, "between": 1, "row": (sizes.half + 1) * fibres, "element": fibres}
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle.sized(half), tiles * fibres, gate=self.flag("WIDTH"), open=width, **matrix, **cut)
-        most = max(count for count, _ in LADDER)
-        for group in range(-(-most // sweeps.GROUP)):
+        for group in range(-(-max(count for count, _ in LADDER) // sweeps.GROUP)):
             for width, half in enumerate(sizes.halves):
                 which = {"group": group, "width": width, "columns": sizes.width, **cut}
                 self.launch(sweeps.poles_down.sized(half), lanes, **which)
@@ -306,14 +305,14 @@ class _Run:
             self.add_up("sums", "found", 0, group, sizes.kept)
             if s.nd == 1:       # nothing is eliminated
                 self.device.clear(self.known["left"], self.stream)
-            if s.nd == 1 or group * sweeps.GROUP >= most // 2:
+            if s.nd == 1 or group >= sweeps.OF_BEYOND:
                 continue
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
                 of = {"group": group, "width": width, "columns": sizes.width, "fine": tile_of(s.nwave), **cut}
-                self.launch(remainder.pole_again.sized(half, 0), again, to="half_way", given="beyond", **of)
+                self.launch(remainder.pole_again.sized(half, 0), again, to="half_way", given="moved", **of)
                 self.launch(remainder.pole_again.sized(half, 1), again, to="moved", given="half_way", **of)
-            self.add_up("left", "moved", 1, group, sweeps.SIDES)
+            self.add_up("left", "moved", device_tables.BEYOND, group, sweeps.SIDES)
 
     def add_up(self, sums: str, work: str, of: int, group: int, kept: int) -> None:
         """What the poles of a group have left, `kept` elements of a bin, to the sums; of: as in sweeps.add_up."""
@@ -321,9 +320,10 @@ class _Run:
                     kept=kept)
 
     def beyond(self, group: int) -> None:
-        """What S has beyond its band, times what the poles of a group have made of 1 and x."""
+        """moved = what S has beyond its band, times what the poles of a group have made of 1 and x."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        lanes = fours(s.nwave) * sweeps.GROUP // remainder.TWO * fibres
+        lanes, mixes = (fours(s.nwave) * many * fibres for many in (sweeps.RANK // remainder.TWO, sweeps.SIDES))
+        self.launch(remainder.mix, mixes, to="mixed", given="found", group=group, back=0)
         for distance in range(1, s.nd):
             which = {"group": group, "distance": distance, "blocks": self.blocks(distance)}
             self.launch(remainder.carry.sized(s.hw), 2 * lanes, **which)
@@ -331,12 +331,13 @@ class _Run:
             if distance == 1 and sizes.deepest > 0:
                 self.solve(sizes.half, "pair_", 2 * fibres)
             self.launch(remainder.take.sized(s.hw), lanes, **which)
+        self.launch(remainder.mix, mixes, to="moved", given="beyond", group=group, back=1)
 
     def solve(self, half: int, of: str, lanes: int) -> None:
         """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
         `invert`)."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
-        count = tiles_of(nwave, SHORT) * sweeps.GROUP * pairs
+        count = tiles_of(nwave, SHORT) * sweeps.RANK * pairs
         which = {"low": f"{of}low", "halo": f"{of}halo", "chained": int(of != ""), "tile": tile_of(nwave),
                  "fine": tile_of(nwave, SHORT), "pairs": pairs, "lanes": lanes}
         self.launch(remainder.substitute.sized(half, 0), count, to="half_way", given="moved", **which)

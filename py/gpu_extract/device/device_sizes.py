@@ -70,12 +70,12 @@ class Sizes:
     def parts(self) -> dict[str, tuple[int, int]]:
         """Names and places of what lies in `scratch`: pairs of fibres, then poles."""
         n, rows, wide = self.shape.nwave * self.shape.fibres, 2 * (self.half + 1), 2 * (self.wide + 1)
-        vectors = sweeps.GROUP * sweeps.SIDES
+        vectors, of_sums = (sweeps.SIDES * many for many in (max(sweeps.GROUP, 2 * sweeps.RANK), sweeps.RANK))
         places = {}
         for users in ({"v": wide, "pair_band": rows, "pair_inverse": wide},
                       {"v": wide, "pair_shares": rows},
-                      {"work": sweeps.GROUP * self.width, "found": sweeps.GROUP * self.kept, "moved": 2 * vectors,
-                       "half_way": 2 * vectors, "beyond": vectors}):
+                      {"work": sweeps.GROUP * self.width, "found": sweeps.GROUP * self.kept, "mixed": of_sums,
+                       "moved": vectors, "half_way": vectors, "beyond": of_sums}):
             first = 0
             for name, count in users.items():
                 places[name] = first, first + count * n

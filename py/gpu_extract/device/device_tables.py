@@ -1,13 +1,16 @@
 """What the banded core knows as Python values, as tables for the kernels of a device."""
-from itertools import combinations_with_replacement, pairwise
+import json
+from importlib import resources
+from itertools import islice, pairwise
 from math import inf
+from typing import Any
 
 import numpy as np
 
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import definite
-from gpu_extract.decorrelate.poles import LADDER, Poles, unit_poles
+from gpu_extract.decorrelate.poles import LADDER, unit_poles
 from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device.cuda.text import measure, names, sweeps
 
@@ -18,7 +21,9 @@ TELLS = SHARES.ratios.index(TOLD / UNKNOWN)          # of them, with UNKNOWN as 
 MOST = Limits().cond            # it is asked for itself, in place of the next ratio above it
 BETWEEN = [definite.Questions([MOST if low < MOST < ratio else ratio for low, ratio in pairwise((inf, *asked.ratios))])
            for asked in definite.BETWEEN]
-BEYOND, OF_RUNG = 2 + 2 * sweeps.MOST, 4 + 2 * sweeps.MOST + sweeps.MOST // 2      # a row of poles_table
+BEYOND = 2 + 2 * sweeps.MOST      # places in a row of poles_table
+SUMMED = BEYOND + 2 + sweeps.OF_BEYOND
+OF_RUNG = SUMMED + sweeps.OF_BEYOND * sweeps.GROUP * sweeps.RANK
 SHIFT = 1e-8    # sigma: error of a correction of the flux that is allowed, as that of the CPU's is
 FAR, COUPLED, SHARE = (len(RATIOS) + n for n in (1, 2, 3))      # numbers of sets: about farther fibres, of these two
 
@@ -36,28 +41,26 @@ def questions_table() -> Array:
 
 
 def poles_table() -> Array:
-    """(rung, number): what sweeps.Pole says, for a spectrum that ends at 1. Poles of the corrections come first."""
+    """(rung, number): what sweeps.Pole says, for a spectrum that ends at 1."""
     most, table = sweeps.MOST, np.zeros((len(LADDER), OF_RUNG))
-    for row, (count, ratio) in zip(table, LADDER, strict=True):
-        unit, order = unit_poles(count, ratio), [*range(1, count, 2), *range(0, count, 2)]
-        weights, error = half_of(unit, ratio)
+    for row, (count, ratio), held in zip(table, LADDER, corrections(), strict=True):
+        unit, groups = unit_poles(count, ratio), [{int(k): a for k, a in group.items()} for group in held["groups"]]
+        others, order = iter(sorted(set(range(count)).difference(*groups))), list[int]()
+        parts = row[SUMMED:].reshape(sweeps.OF_BEYOND, sweeps.GROUP, sweeps.RANK)
+        for n, group in enumerate(groups):
+            order += [*group, *islice(others, sweeps.GROUP - len(group))]
+            sums = np.array([*group.values()]) * np.sqrt(unit.shifts[[*group]])[:, None]
+            row[BEYOND + 1], row[BEYOND + 2 + n], parts[n, :len(sums), :sums.shape[1]] = sums.shape[1], len(sums), sums
+        order += others
         row[:2] = count, unit.weights.sum()
         row[2:2 + count], row[2 + most:2 + most + count] = unit.shifts[order], unit.weights[order]
-        row[BEYOND:BEYOND + 2 + count // 2] = count // 2, SHIFT / error, *weights
+        row[BEYOND] = SHIFT / held["error"]
     return table
 
 
-def half_of(unit: Poles, ratio: float) -> tuple[Array, float]:
-    """Weights d_k for the second, fourth, ... of these poles, with which sum_k d_k t_k / ((p + t_k) (q + t_k)) is
-    1 / (sqrt p + sqrt q) for p and q in [1/ratio, 1], by least squares, and the largest relative error.
-
-    That is the derivative of the root, which a correction needs to fewer digits (doc/method-banded.md). Weights have
-    nine digits, so that they do not depend on the library that solves for them.
-    """
-    p, q = np.array([*combinations_with_replacement(np.geomspace(1.0 / ratio, 1.0, 40), 2)]).T[:, :, None]
-    shifts = unit.shifts[1::2]
-    parts = shifts * (np.sqrt(p) + np.sqrt(q)) / ((p + shifts) * (q + shifts))
-    size = np.linalg.norm(parts, axis=0)
-    found = np.linalg.lstsq(parts / size, np.ones(len(parts)))[0] / size
-    weights = np.array([float(f"{weight:.8e}") for weight in found])
-    return weights, float(np.abs(parts @ weights - 1.0).max())
+def corrections() -> list[dict[str, Any]]:
+    """For every rung the sums of poles that make corrections of the flux, and their largest relative error: what
+    bench/half_poles.py has found."""
+    file = resources.files("gpu_extract").joinpath("etc", "corrections.json")
+    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return found

@@ -22,7 +22,7 @@ REACH = 3            # bins on each side of it that are kept as well
 SAMPLE = 1 << 18     # pixels that the read noise is looked for in
 ENOUGH = 50          # dark pixels of an amplifier that tell its read noise
 BELIEVED = 4.0       # times as large or small as the dark pixels say: read noise beyond it is in another unit
-BRIGHT = 25.0        # times the read noise squared: pixels whose variance is their light's
+SOME, BRIGHT = 1.0, 25.0      # times the read noise squared: light that a variance has, and that is most of it
 UNIT = 2.0           # their variance over their light is 1 in electrons: beyond this factor it is another unit
 _CARDS = (("OBSRDNA", "OBSRDNB", "OBSRDNC", "OBSRDND"), ("RDNOISE1", "RDNOISE2", "RDNOISE3", "RDNOISE4"),
           ("RDNOISEA", "RDNOISEB", "RDNOISEC", "RDNOISED"))
@@ -77,7 +77,8 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
             raise InputError("no read noise to be had: the image has no READNOISE, no OBSRDNA to D in its header, and "
                              "no good pixels without light to derive it from; give one of these, or --passes 1")
         found = ReadNoise(dark, split, "ivar")
-    _check_electrons(ivar, pix, float(np.median(found.values)) ** 2)
+    noise = np.concatenate([found.squared((int(row), 0), (1, pix.shape[1])) for row in rows])
+    _check_electrons(ivar, pix, noise)
     return found
 
 
@@ -127,13 +128,21 @@ def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
     return 1 / BELIEVED <= ratio <= BELIEVED
 
 
-def _check_electrons(ivar: Array, pix: Array, noise: float) -> None:
-    """Raise InputError where bright pixels' variance is not their light: the image is in another unit."""
-    with np.errstate(invalid="ignore"):
-        bright = (ivar > 0) & (pix > BRIGHT * noise) & np.isfinite(pix)
-    if bright.sum() < ENOUGH:
+def _check_electrons(ivar: Array, pix: Array, noise: Array) -> None:
+    """Raise InputError where the variance of pixels with light is not their light: the image is in another unit.
+
+    noise: read noise squared. Pixels with light are those whose variance has it: bright ones without may be hits, of
+    which an IVAR made from a model knows nothing. They count where no variance has any.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        good = (ivar > 0) & np.isfinite(pix)
+        light = np.where(good, 1.0 / ivar - noise, 0.0)
+    lit = light > BRIGHT * noise
+    if max(lit.sum(), (light > SOME * noise).sum()) < ENOUGH:
+        lit = good & (pix > BRIGHT * noise)
+    if lit.sum() < ENOUGH:
         return
-    unit = float(np.median((1.0 / ivar[bright] - noise) / pix[bright]))
+    unit = float(np.median(light[lit])) / max(float(np.median(pix[lit])), 1e-300)
     if not 1 / UNIT <= unit <= UNIT:
         raise InputError(f"the variance of bright pixels is {unit:.3g} times their light, in electrons it is 1: "
                          "further passes need an image in electrons; convert it (ivar too), or give --passes 1")

@@ -48,7 +48,7 @@ def make_draft(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Dr
     before = replace(job, config=replace(job.config, passes=max(job.config.passes - 1, 1 + (start is not None))))
     own = _draft(image, job, past_of(image, before, comm, recorder, start), comm, recorder)
     lights = of_all(comm, {number: own.lights[number] for number in own.told})
-    return Draft(tuple(lights), job.plan.bundles, image.shape, job.plan.extended)
+    return Draft(tuple(lights), job.plan.bundles, image.shape, job.plan.extended, job.decay.beyond)
 
 
 def noise_of(job: Job) -> ReadNoise:
@@ -62,8 +62,9 @@ def _started(job: Job, start: Draft, image: Image, comm: Comm) -> PastOf:
     """The past that a draft tells of, of all bundles on all ranks. Raises InputError where it is another job's."""
     if start.shape != image.shape or start.bundles != job.plan.bundles or \
             not np.array_equal(start.wave, job.plan.extended):
-        raise InputError("the draft to start from is of another image size, PSF or wavelength grid; make it with the "
-                         "same PSF and settings")
+        raise InputError("the draft to start from is of another image size, PSF or wavelength grid, or of an image "
+                         f"whose masks ask for fewer bins beyond the ends ({start.pad}, now {job.decay.beyond}); make "
+                         "it anew, without a start, with the same PSF and settings")
     lights = dict(enumerate(start.lights))
     return _after(_Own(lights, list(lights) if comm.rank == 0 else []), job, comm)
 

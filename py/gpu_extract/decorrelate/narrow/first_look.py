@@ -101,6 +101,8 @@ class FirstLook:
         may be as much less certain than `fibre` has to be, up to a bin that is weak.
         """
         facts = [self.at(j).facts for j in outwards]
+        if not any(each.may_be_weak for each in facts):
+            return True
         through = np.cumprod([each.theta for each in facts])
         matter = int(np.count_nonzero(through > self.limits.coupling))       # they fall
         weak = next((n for n, each in enumerate(facts[:matter]) if each.may_be_weak), None)

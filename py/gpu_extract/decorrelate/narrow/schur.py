@@ -30,6 +30,7 @@ DECAY = 4.0       # of the truncated part from one of the bands to the next, mea
 OF_POLES, LEFT = 6.0 * EPS, 5e-9   # sigma, that sums of poles leave of the largest x in all bins: up to so many times
                                    # x and the root of S's bound (measured: 2 to 6 eps); and what they may leave
 OF_CHAINS = 12     # diagonals more than icov's of what is eliminated in chains beside windows
+NOTHING = 1e-16    # of neglected terms that come through a chain: they are some units, beside limits of 1e-10
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
 
@@ -246,7 +247,7 @@ class Neighbours:
         total, windowed = self._orders(fibre, fibre, facts), self._has_windows(fibre)
         for j in self._chains_of(fibre):
             i, through = fibre, 1.0
-            while self.first.chained(j, i, windowed):
+            while through > NOTHING and self.first.chained(j, i, windowed):
                 first = self.first.facts(j, windowed)
                 through *= first.theta
                 total += through * self._orders(j, fibre, first)

@@ -156,10 +156,11 @@ def all_kernels() -> list[TextKernel]:
 
 
 def source(*kernels: TextKernel) -> str:
-    """What files hold, the headers, and entries of the kernels: each calls its function for every lane."""
+    """What files hold, the headers that the kernels need, and their entries: each calls its function for every lane."""
     held = [f"enum {kind.__name__} {{ {', '.join(f'{one.name} = {one.value}' for one in kind)} }};"
             for kind in (SpecMask, Status)]
-    return "\n".join([*held, _headers(), *(_entry(kernel) for kernel in kernels)])
+    needed = frozenset[str]().union(*(_needed(kernel.module) for kernel in kernels))
+    return "\n".join([*held, _headers(needed), *(_entry(kernel) for kernel in kernels)])
 
 
 def _entry(kernel: TextKernel) -> str:
@@ -194,9 +195,16 @@ def names(enum: str) -> tuple[str, ...]:
 
 
 @cache
-def _headers() -> str:
-    """All of them as one text; what they include of each other is there already."""
-    texts = [_header(name.removesuffix(".h")) for name in HEADERS]
+def _needed(module: str) -> frozenset[str]:
+    """The headers of a module: its own and what it includes."""
+    included = re.findall(r'^#include "(\w+)\.h"$', _header(module), flags=re.MULTILINE)
+    return frozenset({f"{module}.h"}).union(*map(_needed, included))
+
+
+@cache
+def _headers(needed: frozenset[str] = frozenset(HEADERS)) -> str:
+    """Those that are needed as one text; what they include of each other is there already."""
+    texts = [_header(name.removesuffix(".h")) for name in HEADERS if name in needed]
     return re.sub(r'^#(pragma once|include ".*")\n', "", "\n".join(texts), flags=re.MULTILINE)
 
 

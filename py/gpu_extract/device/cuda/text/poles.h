@@ -69,7 +69,7 @@ BLOCK(32) void agree(index i, int *flags, const double *groups, double *facts, c
     if (geometric > 0.0)
         worst = larger(worst, larger(fabs(cross - s1x) / geometric, fabs(both - sxx) / sxx));
     most = fibre[EXCESS] > 1.0 ? 0.1 * most : most;
-    double enough = table[fibre[RUNG] * Pole::ROW + Pole::BEYOND + 1];
+    double enough = table[fibre[RUNG] * Pole::ROW + Pole::BEYOND];
     if (!(worst <= agreement && share <= most && moves <= enough && ones + both < INFINITY))
         fibre[STATUS] = FAILED;
 }

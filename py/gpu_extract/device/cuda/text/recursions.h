@@ -319,34 +319,3 @@ template <int H, int ND, int N> LANE void invert_rows(Write found, Read work, in
         }
     }
 }
-
-// A row of S + b U - c - (1 - g) diag(S).
-template <int H>
-LANE void asked_row(double (&row)[H + 1], const double (&own)[H + 1], const double (&share)[H + 1], double b, double c,
-                    double g)
-{
-    row[0] = fma(g, own[0], fma(b, share[0], -c));
-    EACH_FROM(a, 1, H + 1)
-        row[a] = fma(b, share[a], own[a]);
-}
-
-// 1 where S + b U - c - (1 - g) diag(S) is positive definite, else 0.
-template <int H> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
-{
-    Pending<H> pending;
-    double own[H + 1], share[H + 1], row[H + 1], low[H + 1], flag = 1.0;
-    band.get(own, 0);
-    taken.get(share, 0);
-    asked_row<H>(row, own, share, b, c, g);
-    LOOP(index, j, 0, nwave) {
-        index ahead = j + 1 < nwave ? j + 1 : j;
-        band.get(own, ahead);
-        taken.get(share, ahead);
-        pending.add_to(row);
-        flag = row[0] > 0.0 ? flag : 0.0;
-        scale<H>(low, row);
-        pending.step(row, low);
-        asked_row<H>(row, own, share, b, c, g);
-    }
-    return flag;
-}

@@ -3,35 +3,37 @@
 //     Q(S) - Q(B) = sum_k c_k t_k (B + t_k)^-1 E (B + t_k)^-1, E = (band of U) - U, U = sum_j G Z G^T, G = A_ij,
 //
 // times 1 and x. (B + t_k)^-1 1 and (B + t_k)^-1 x are there for every pole (`found`, sweeps.poles_up), and so are the
-// factors of B + t_k and of the fibres that were eliminated. Vectors of a group of poles are rows of SIDES numbers, the
-// pole fastest, then the fibre, or the pair of fibres.
+// factors of B + t_k and of the fibres that were eliminated. E is applied to a few sums of the poles of a group alone, and
+// each pole's solution made of what it does to these (bench/half_poles.py): sum_r (sum_k a_kr (B + t_k)^-1) E (sum_k ...).
+// Vectors of the poles of a group, or of its sums, are rows of SIDES numbers, the pole or sum fastest, then the fibre, or
+// the pair of fibres.
 #pragma once
 #include "eliminate.h"
 #include "sweeps.h"
 
-constexpr int TWO = 2;        // poles of a lane of `carry` and `take`, half of a fibre's apart: neighbours read neighbours
+constexpr int TWO = 2;        // sums of a lane of `carry` and `take`, half of a fibre's apart: neighbours read neighbours
 
-// Which vectors a lane works on, those of both sides, and the part of them.
+// Which vectors a lane works on, those of both sides, and the part of them; many: of a fibre or pair.
 struct Vectors {
-    index pole, lane, part, at, row, between;      // at: of row 0; row, between: to the next row, to the other side
+    index one, lane, part, at, row, between;      // at: of row 0; row, between: to the next row, to the other side
 
-    LANE Vectors(index n, index lanes)
-        : pole(n % Pole::GROUP), lane(n / Pole::GROUP % lanes), part(n / (Pole::GROUP * lanes)),
-          at(n % (Pole::GROUP * lanes)), row(Pole::GROUP * lanes * SIDES), between(Pole::GROUP * lanes)
+    LANE Vectors(index n, index many, index lanes)
+        : one(n % many), lane(n / many % lanes), part(n / (many * lanes)), at(n % (many * lanes)),
+          row(many * lanes * SIDES), between(many * lanes)
     {
     }
     LANE Read of(const double *vectors) const { return {vectors + at, row, between}; }
     LANE Write to(double *vectors) const { return {vectors + at, row, between}; }
 };
 
-// The poles of a lane, of `count` that a fibre has in a group; where it has one, that is read twice and written once, and
-// where it has none there is nothing to do.
-struct Poles {
-    static constexpr index HALF = Pole::GROUP / TWO;
+// The sums of a lane, of `count` that a fibre has; where it has one, that is read twice and written once, and where it has
+// none there is nothing to do.
+struct Sums {
+    static constexpr index HALF = Pole::RANK / TWO;
     index first, apart;
     bool none;
 
-    LANE Poles(index n, index count)
+    LANE Sums(index n, index count)
         : first(n % HALF), apart((count + 1) / TWO), none(first >= apart)
     {
         apart = first + apart < count ? apart : 0;
@@ -39,14 +41,14 @@ struct Poles {
     LANE bool has(index k) const { return k == 0 || apart > 0; }
 };
 
-// Vectors of both sides of these poles: row j of side r of pole k is first[j row + r between + k apart].
+// Vectors of both sides of these sums: row j of side r of sum k is first[j row + r between + k apart].
 struct Both {
     const double *first;
     index row, between, apart;
 
-    LANE Both(const double *vectors, const Poles &poles, index lane, index lanes, index kept = SIDES)
-        : first(vectors + lane * Pole::GROUP + poles.first), row(kept * lanes * Pole::GROUP),
-          between(lanes * Pole::GROUP), apart(poles.apart)
+    LANE Both(const double *vectors, const Sums &sums, index lane, index lanes)
+        : first(vectors + lane * Pole::RANK + sums.first), row(SIDES * lanes * Pole::RANK),
+          between(lanes * Pole::RANK), apart(sums.apart)
     {
     }
     LANE Read side(index r, index k) const { return {first + r * between + k * apart, row, 1}; }
@@ -80,7 +82,7 @@ LANE void add_products(double (&total)[TWO][SIDES][FOUR], const double *g, index
     }
 }
 
-// total += row j of a band matrix, cut after `half` diagonals, times the vectors of pole k.
+// total += row j of a band matrix, cut after `half` diagonals, times the vectors of sum k.
 LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, index k, int j, int half, int nwave)
 {
     double diagonal = band.at(j, 0);
@@ -94,41 +96,86 @@ LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, index
     }
 }
 
-// Poles of a group that a fibre has here.
-LANE index poles_of(const Fibre &fibre, const double *table, index group)
+// Sums that a fibre has of a group.
+LANE index sums_of(const Fibre &fibre, const double *table, index group)
 {
-    index left = fibre[STATUS] == GOOD ? (index)table[fibre[RUNG] * Pole::ROW + Pole::BEYOND] - group * Pole::GROUP : 0;
-    return left < 0 ? 0 : smaller(left, Pole::GROUP);
+    if (fibre[STATUS] != GOOD)
+        return 0;
+    const double *rung = table + fibre[RUNG] * Pole::ROW;
+    return Pole::here(rung, Pole::BEYOND, group) > 0 ? (index)rung[Pole::BEYOND + 1] : 0;
+}
+
+// to = sums of `count` vectors, FOUR bins, `rows` of which there are: element (k, t) of their parts is parts[k from + t next].
+template <int TO>
+LANE void add_parts(double *to, const double *given, index to_row, index given_row, const double *parts, index from,
+                    index next, int count, int rows)
+{
+    double total[FOUR][TO] = {};
+    LOOP(int, k, 0, count) {
+        double value[FOUR];
+        EACH(b, FOUR)
+            value[b] = b < rows ? given[b * given_row + k] : 0.0;
+        EACH(t, TO) {
+            double part = parts[k * from + t * next];
+            EACH(b, FOUR)
+                total[b][t] += part * value[b];
+        }
+    }
+    EACH(b, FOUR)
+        EACH(t, TO)
+            if (b < rows)
+                to[b * to_row + t] = total[b][t];
+}
+
+// The sums of the vectors of a group's poles, rows of `kept` numbers; or, `back`, what poles have of those of sums.
+BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int *flags, const double *table, index group,
+                    index back, index kept, index nwave, index lanes)
+{
+    index i = n % lanes, side = n / lanes % SIDES, p = n / (lanes * SIDES) * FOUR;
+    Fibre fibre{facts, flags, i, lanes};
+    index count = sums_of(fibre, table, group);
+    if (count == 0)
+        return;
+    const double *rung = table + fibre[RUNG] * Pole::ROW, *parts = rung + Pole::SUMMED + group * Pole::GROUP * Pole::RANK;
+    int rows = (int)smaller((index)FOUR, nwave - p);
+    index first = (p * SIDES + side) * lanes + i, row = SIDES * lanes;
+    if (back)
+        add_parts<Pole::GROUP>(to + first * Pole::GROUP, given + first * Pole::RANK, row * Pole::GROUP, row * Pole::RANK, parts,
+                               1, Pole::RANK, (int)count, rows);
+    else
+        add_parts<Pole::RANK>(to + first * Pole::RANK, given + ((p * kept + side) * lanes + i) * Pole::GROUP,
+                              row * Pole::RANK, kept * lanes * Pole::GROUP, parts, Pole::RANK, 1,
+                              (int)Pole::here(rung, Pole::BEYOND, group), rows);
 }
 
 // moved = G^T v of the pairs at a distance. own: rows of one integer a pair: the lane of the factor that
-// solves for it (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many poles
+// solves for it (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many sums
 // there are.
 template <int H>
-BLOCK(160) void carry(index n, double *moved, int *own, const double *found, const double *blocks, const double *sizes,
+BLOCK(160) void carry(index n, double *moved, int *own, const double *mixed, const double *blocks, const double *sizes,
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
-                     index distance, index kept, index nwave, index lanes, index size)
+                     index distance, index nwave, index lanes, index size)
 {
-    index m = n / Poles::HALF % (2 * lanes);
-    int q = (int)(n / (Poles::HALF * 2 * lanes)) * FOUR;
+    index m = n / Sums::HALF % (2 * lanes);
+    int q = (int)(n / (Sums::HALF * 2 * lanes)) * FOUR;
     Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
-    index count = pair.j < 0 ? 0 : poles_of(Fibre{facts, flags, pair.i, lanes}, table, group);
-    Poles poles(n, count);
-    if (q == 0 && poles.first == 0) {
+    index count = pair.j < 0 ? 0 : sums_of(Fibre{facts, flags, pair.i, lanes}, table, group);
+    Sums sums(n, count);
+    if (q == 0 && sums.first == 0) {
         bool chained = distance == 1 && depth[m] > 0;
         own[m] = count > 0 && !chained ? (int)pair.j : -1;
         own[2 * lanes + m] = count > 0 && chained ? (int)m : -1;
         own[4 * lanes + m] = (int)count;
     }
-    if (poles.none)
+    if (sums.none)
         return;
     double total[TWO][SIDES][FOUR] = {};
-    add_products<H>(total, pair.g, pair.column, pair.row, Both(found, poles, pair.i, lanes, kept), q, (int)nwave);
+    add_products<H>(total, pair.g, pair.column, pair.row, Both(mixed, sums, pair.i, lanes), q, (int)nwave);
     EACH(k, TWO)
         EACH(side, SIDES)
             EACH(b, FOUR)
                 if (q + b < (int)nwave)
-                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::GROUP + poles.first + k * poles.apart] =
+                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::RANK + sums.first + k * sums.apart] =
                         total[k][side][b];
 }
 
@@ -147,9 +194,9 @@ template <int H, int UP>
 BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
                           index chained, index nwave, index tile, index fine, index pairs, index lanes)
 {
-    Vectors mine(n, pairs);
+    Vectors mine(n, Pole::RANK, pairs);
     index i = own[chained * pairs + mine.lane];
-    if (i >= 0 && mine.pole < own[2 * pairs + mine.lane])
+    if (i >= 0 && mine.one < own[2 * pairs + mine.lane])
         substitute_rows<H, UP>(mine.to(to), mine.of(given),
                                chained ? Read{low + i * nwave * (H + 1), H + 1, 1} : rows_of(low, H + 1, i, lanes),
                                Tile(mine.part, fine, nwave), longest(halo, i, tile, nwave, lanes));
@@ -157,44 +204,48 @@ BLOCK(32) void substitute(index n, double *to, const double *given, const double
 
 // beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
 template <int H>
-BLOCK(192) void take(index n, double *beyond, const double *moved, const double *found, const double *taken,
+BLOCK(192) void take(index n, double *beyond, const double *moved, const double *mixed, const double *taken,
                     const double *blocks, const double *sizes, double *facts, int *flags, const double *table,
-                    const int *halves, index group, double distant, index distance, index kept,
-                    index nwave, index reach, index lanes, index size)
+                    const int *halves, index group, double distant, index distance, index nwave, index reach,
+                    index lanes, index size)
 {
-    index i = n / Poles::HALF % lanes, row = SIDES * lanes * Pole::GROUP;
-    int p = (int)(n / (Poles::HALF * lanes)) * FOUR;
+    index i = n / Sums::HALF % lanes, row = SIDES * lanes * Pole::RANK;
+    int p = (int)(n / (Sums::HALF * lanes)) * FOUR;
     Fibre fibre{facts, flags, i, lanes};
-    index count = poles_of(fibre, table, group);
-    Poles poles(n, count);
-    if (poles.none)
+    index count = sums_of(fibre, table, group);
+    Sums sums(n, count);
+    if (sums.none)
         return;
     double taken_by[TWO][SIDES][FOUR] = {};
+    bool any = distance == 1;
     LOOP(index, way, 0, 2) {
         index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
+        any = any || pair.j >= 0;
         if (pair.j >= 0)
-            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, poles, m, 2 * lanes), p, (int)nwave);
+            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, sums, m, 2 * lanes), p, (int)nwave);
     }
-    double *to = beyond + p * row + i * Pole::GROUP + poles.first;
+    if (!any)
+        return;
+    double *to = beyond + p * row + i * Pole::RANK + sums.first;
     EACH(k, TWO)
         EACH(side, SIDES)
             EACH(b, FOUR)
-                if (p + b < (int)nwave && poles.has(k)) {
-                    double *here = to + b * row + side * lanes * Pole::GROUP + k * poles.apart;
+                if (p + b < (int)nwave && sums.has(k)) {
+                    double *here = to + b * row + side * lanes * Pole::RANK + k * sums.apart;
                     *here = (distance > 1 ? *here : 0.0) - taken_by[k][side][b];
                 }
     if (distance > 1)
         return;
     Read u = rows_of(taken, reach + 1, i, lanes);
-    Both v(found, poles, i, lanes, kept);
-    LOOP(int, one, 0, FOUR * (poles.has(1) ? TWO : 1)) {
+    Both v(mixed, sums, i, lanes);
+    LOOP(int, one, 0, FOUR * (sums.has(1) ? TWO : 1)) {
         int b = one % FOUR, k = one / FOUR;
         if (p + b < (int)nwave) {
             double total[SIDES] = {};
             add_row(total, u, v, k, p + b, halves[fibre[WIDTH]], (int)nwave);
             EACH(side, SIDES)
-                to[b * row + side * lanes * Pole::GROUP + k * poles.apart] += total[side];
+                to[b * row + side * lanes * Pole::RANK + k * sums.apart] += total[side];
         }
     }
 }
@@ -205,7 +256,7 @@ BLOCK(32) void pole_again(index n, double *to, const double *given, const double
                           int *flags, const double *table, index group, index width, index columns, index nwave,
                           index tile, index fine, index lanes)
 {
-    Vectors mine(n, lanes);
+    Vectors mine(n, Pole::GROUP, lanes);
     Pole pole(mine.at, facts, flags, table, Pole::BEYOND, group, width, lanes);
     if (pole.wanted)
         substitute_rows<H, UP>(mine.to(to), mine.of(given),

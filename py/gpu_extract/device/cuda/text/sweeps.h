@@ -128,7 +128,7 @@ constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c
 // `beyond`; or, where `between` > 0, that of the fibre's rung alone; or, where it is below 0, set -between. Nothing is cut
 // here: what is asked about is nearly singular on purpose, and forgets nothing.
 template <int H, int T>
-TEAMS(5) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
+TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                   int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
 {
     index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
@@ -142,11 +142,12 @@ TEAMS(5) void ask(index n, double *yes, const double *band, const double *taken,
 }
 
 // Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
-// rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights; from BEYOND on the same of the
-// poles, which are the first ones, of what S has beyond its band (remainder.h): how many, the largest correction of the flux
-// that they are enough for, weights.
+// rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights; from BEYOND on what S has
+// beyond its band (remainder.h): the largest correction of the flux that is made well enough, how many sums of poles make it
+// (RANK at most), how many poles of each of the first OF_BEYOND groups, the first ones, are in them, and of these RANK parts each.
 struct Pole {
-    static constexpr index GROUP = 12, MOST = 64, BEYOND = 2 + 2 * MOST, ROW = BEYOND + 2 + MOST / 2;
+    static constexpr index GROUP = 12, MOST = 64, OF_BEYOND = 3, RANK = 6, BEYOND = 2 + 2 * MOST,
+                           SUMMED = BEYOND + 2 + OF_BEYOND, ROW = SUMMED + OF_BEYOND * GROUP * RANK;
     index fibre, many;
     double shift;
     bool wanted;
@@ -155,12 +156,17 @@ struct Pole {
     LANE Pole(index m, double *facts, int *flags, const double *table, index of, index group, index width, index lanes)
         : fibre(m / GROUP), many(GROUP * lanes), shift(0.0), wanted(false)
     {
-        index pole = group * GROUP + m % GROUP;
         Fibre own{facts, flags, fibre, lanes};
-        if (own[STATUS] == GOOD && own[WIDTH] == width && (double)pole < table[own[RUNG] * ROW + of]) {
-            wanted = true;
-            shift = table[own[RUNG] * ROW + 2 + pole] * own[BOUND];
-        }
+        if (own[STATUS] != GOOD || own[WIDTH] != width)
+            return;
+        const double *rung = table + own[RUNG] * ROW;
+        wanted = m % GROUP < here(rung, of, group);
+        shift = wanted ? rung[2 + group * GROUP + m % GROUP] * own[BOUND] : 0.0;
+    }
+    // Poles of a group.
+    static LANE index here(const double *rung, index of, index group)
+    {
+        return smaller((index)(of ? rung[BEYOND + 2 + group] : rung[0] - (double)(group * GROUP)), GROUP);
     }
 };
 
@@ -196,8 +202,8 @@ TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const in
 
 constexpr int ELEMENTS = 8;
 
-// sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole: ELEMENTS of a row; of: 0, the
-// poles, or 1, those of what S has beyond its band.
+// sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole, ELEMENTS of a row; of: 0, or
+// BEYOND, all alike, of the poles of what S has beyond its band.
 BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table,
                        index of, index group, index kept, index lanes)
 {
@@ -206,19 +212,18 @@ BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts,
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
         return;
-    const double *poles = table + fibre[RUNG] * Pole::ROW, *many = poles + (of > 0 ? Pole::BEYOND : 0);
-    index count = smaller((index)many[0] - group * Pole::GROUP, Pole::GROUP);
+    const double *rung = table + fibre[RUNG] * Pole::ROW, *shift = rung + 2 + group * Pole::GROUP;
+    index count = Pole::here(rung, of, group);
     if (count <= 0)
         return;
-    double totals[ELEMENTS], bound = fibre[BOUND], root = sqrt(bound);
+    double totals[ELEMENTS], scale = fibre[BOUND] * sqrt(fibre[BOUND]);
     EACH(b, ELEMENTS)
         totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
-    const double *shift = poles + 2 + group * Pole::GROUP, *part = work + (row * lanes + i) * Pole::GROUP;
-    const double *weights = (of > 0 ? many + 2 : poles + 2 + Pole::MOST) + group * Pole::GROUP;
+    const double *part = work + (row * lanes + i) * Pole::GROUP;
     int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
     FOUR_AT_ONCE
     for (int p = 0; p < (int)count; p++) {
-        double weight = (shift[p] * bound) * (weights[p] * root);
+        double weight = of ? scale : shift[p] * shift[Pole::MOST + p] * scale;
         EACH(b, ELEMENTS)
             if (b < there)
                 totals[b] += weight * part[b * lanes * Pole::GROUP + p];

@@ -129,7 +129,7 @@ template <int H, int T> struct Eliminated {
     }
 };
 
-// Rows keep .. stop - 1 of the factor; T = 1: by one thread, here and below.
+// Rows keep .. stop - 1 of the factor; T = 1: by one thread, here and below, but for definite_rows.
 template <int H, int T> LANE void factor_rows(Write low, Read band, index start, index keep, index stop)
 {
     if constexpr (T == 1) {
@@ -239,14 +239,10 @@ template <int H, int T> struct Asked {
 
 template <int H, int T> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
 {
-    if constexpr (T == 1) {
-        return definite_rows<H>(band, taken, b, c, g, nwave);
-    } else {
-        Own<T, Column<H, 2>> columns;
-        Asked<H, T> task{band, taken.first - band.first, b, c, g};
-        eliminate_columns<H, T>(columns, task, 0, (int)nwave);
-        return task.more ? 1.0 : 0.0;
-    }
+    Own<T, Column<H, 2>> columns;
+    Asked<H, T> task{band, taken.first - band.first, b, c, g};
+    eliminate_columns<H, T>(columns, task, 0, (int)nwave);
+    return task.more ? 1.0 : 0.0;
 }
 
 // value - low_1 of_0 - .. - low_H of_(H - 1), as four sums.
