@@ -131,18 +131,17 @@ def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
 def _check_electrons(ivar: Array, pix: Array, noise: Array) -> None:
     """Raise InputError where the variance of pixels with light is not their light: the image is in another unit.
 
-    noise: read noise squared. Pixels with light are those whose variance has it: bright ones without may be hits, of
-    which an IVAR made from a model knows nothing. They count where no variance has any.
+    noise: read noise squared. Bright pixels whose variance is not may be hits, of which an IVAR made from a model knows
+    nothing; they count where no variance has any light.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        good = (ivar > 0) & np.isfinite(pix)
-        light = np.where(good, 1.0 / ivar - noise, 0.0)
-    lit = light > BRIGHT * noise
-    if max(lit.sum(), (light > SOME * noise).sum()) < ENOUGH:
-        lit = good & (pix > BRIGHT * noise)
-    if lit.sum() < ENOUGH:
+        bright = (ivar > 0) & (pix > BRIGHT * noise) & np.isfinite(pix)
+        light = np.where(ivar > 0, 1.0 / ivar - noise, 0.0)
+    flat = np.count_nonzero(light > SOME * noise) < ENOUGH
+    lit = bright if flat else bright & (light > BRIGHT * noise)
+    if np.count_nonzero(lit) < ENOUGH:
         return
-    unit = float(np.median(light[lit])) / max(float(np.median(pix[lit])), 1e-300)
+    unit = float(np.median(light[lit] / pix[lit]))
     if not 1 / UNIT <= unit <= UNIT:
         raise InputError(f"the variance of bright pixels is {unit:.3g} times their light, in electrons it is 1: "
                          "further passes need an image in electrons; convert it (ivar too), or give --passes 1")
