@@ -72,8 +72,7 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
     try:
         return _fit_bundle(images, start, fibres, lines, config, shift)
     except LinAlgError as error:
-        raise BundleError("the light of its lines cannot be told from what lies beneath it: give an arc with less "
-                          "continuum, the list of this lamp, or a starting PSF nearer by") from error
+        raise BundleError("light that is of no line outshines the lines; take it away, or mask it") from error
 
 
 def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines, config: FitConfig,

@@ -115,8 +115,6 @@ def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], 
         fit = fit_bundle(images, start, fibres, lines, *how)
     except BundleError as error:
         return {"reason": str(error)}
-    except np.linalg.LinAlgError:      # a bundle's equations are its own
-        return {"reason": "light that is of no line outshines the lines; take it away, or mask it"}
     plain, more = _quality(fit)["chi2"], {}
     if how[0].spots == "tables":
         table = fit_table(fit, how[0].positions)
