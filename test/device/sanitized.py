@@ -62,8 +62,8 @@ with pytest.MonkeyPatch.context() as patched:
     test_pass_kernels.test_outliers(7, patched)
 test_pass_kernels.test_rejected_pixels_in_bits()
 test_pass_kernels.test_smooth()
-for dtype in (np.float32, np.float64, None):
-    test_pass_kernels.test_weights(dtype)
+for dtype, bare in ((np.float32, False), (np.float64, False), (None, False), (None, True)):
+    test_pass_kernels.test_weights(dtype, bare)
 for most, hw in (((9, 12), 4), ((3, 5), 6)):
     with pytest.MonkeyPatch.context() as patched:
         test_text_kernels.test_couple(7, hw, most, patched)
