@@ -194,6 +194,16 @@ def test_nan_and_lost_bins_do_not_pass(frame):
     assert not rows(compare_frames(replace(frame, ivar=ivar), frame, "frame"))["ivar"].passed
 
 
+def test_infinite_elements_of_r_do_not_pass_and_say_nothing_else(frame):
+    """Ranks of the differences lie between two infinite ones; numpy would warn."""
+    worse = frame.resolution.copy()
+    worse[:, :, 50] = np.inf
+    assert not rows(compare_frames(replace(frame, resolution=worse), frame))["resolution"].passed
+    worse[:, ::2, 50] *= -1
+    with pytest.raises(InputError, match="a RESOLUTION that is infinite or NaN"):
+        compare_frames(frame, replace(frame, resolution=worse))
+
+
 @pytest.mark.parametrize("value", [np.nan, -1.0, np.inf])
 def test_a_reference_without_an_error_does_not_pass(frame, value):
     """A bin whose ivar is no number was taken for one without data, and not judged."""

@@ -178,7 +178,8 @@ def _row(field: str, difference: Array, limit: Limit) -> Row:
     size = difference.size
     if not size:
         return Row(field, 0, None, None, None, limit)
-    median, p99, maximum = (float(v) for v in np.quantile(difference, [0.5, 0.99, 1.0]))
+    with np.errstate(invalid="ignore"):       # between two infinite ones lies NaN, which is not within the limits
+        median, p99, maximum = (float(v) for v in np.quantile(difference, [0.5, 0.99, 1.0]))
     return Row(field, size, median, p99, maximum, limit)
 
 
