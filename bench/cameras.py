@@ -19,9 +19,9 @@ import numpy as np
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Frame, Status
-from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.io.presets import presets
 from gpu_extract.perf.recorder import Recorder
+from gpu_extract.resolution import times_resolution
 from gpu_extract.run import extract
 from gpu_extract.simulate import Defects, SimConfig, simulate
 

@@ -40,11 +40,11 @@ from gpu_extract.checks.odd_pixels import touched
 from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, SpecMask
-from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.passes.background import background_of
 from gpu_extract.passes.variance import WIDTHS, find_read_noise
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
+from gpu_extract.resolution import times_resolution
 from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects

@@ -28,7 +28,7 @@ import numpy as np
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, SpecMask
-from gpu_extract.figures.spectra import times_resolution
+from gpu_extract.resolution import times_resolution
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS

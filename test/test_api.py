@@ -33,7 +33,7 @@ def test_what_stored_diagonals_sum_to() -> None:
     import numpy as np
 
     from gpu_extract import ExtractConfig, extract
-    from gpu_extract.figures.spectra import times_resolution
+    from gpu_extract.resolution import times_resolution
     from gpu_extract.simulate import SimConfig, simulate
 
     text = " ".join((ROOT / "doc" / "api.md").read_text(encoding="utf-8").split())

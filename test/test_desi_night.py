@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_extract import ExtractConfig, extract, write_frame
-from gpu_extract.figures.spectra import times_resolution
+from gpu_extract.resolution import times_resolution
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.spectra import common_light, electrons_per_unit, transmission
 from gpu_extract.simulate.targets import flux_density

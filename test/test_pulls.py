@@ -11,7 +11,7 @@ import pytest
 from extraction import CORES, extracted, in_sigma, inner_case
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, PsfModel
-from gpu_extract.figures.spectra import times_resolution
+from gpu_extract.resolution import times_resolution
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import NO_DEFECTS
 from gpu_extract.simulate.noise import add_noise

@@ -7,7 +7,7 @@ from real_arc import Arc
 
 from gpu_extract.data import Array, Frame
 from gpu_extract.figures import qa_page
-from gpu_extract.figures.spectra import row_of_resolution
+from gpu_extract.resolution import row_of_resolution
 from gpu_psf.data import Lines
 from gpu_psf.shift.run import shift_psf
 from gpu_psf.start.identify import rows_of

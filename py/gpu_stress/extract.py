@@ -8,7 +8,7 @@ import numpy as np
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, PsfModel
 from gpu_extract.errors import InternalError
-from gpu_extract.figures.spectra import times_resolution
+from gpu_extract.resolution import times_resolution
 from gpu_extract.run import extract
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 from gpu_stress.backend import Module

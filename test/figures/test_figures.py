@@ -12,9 +12,10 @@ from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.figures import difference_plot, qa_page
 from gpu_extract.figures.canvas import CATEGORIES, grid, mask_category, new_figure, pooled, save
-from gpu_extract.figures.spectra import blurred_truth, choose_view, row_of_resolution, times_resolution, wave_of
+from gpu_extract.figures.spectra import blurred_truth, choose_view, wave_of
 from gpu_extract.io.frame import write_frame
 from gpu_extract.oracle import evaluate, expected_image
+from gpu_extract.resolution import row_of_resolution, times_resolution
 
 pytest.importorskip("matplotlib", reason="no pictures without matplotlib")
 

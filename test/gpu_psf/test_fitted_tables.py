@@ -12,9 +12,9 @@ from gpu_extract.cli.simulate import main as gpu_simulate
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, PsfModel
 from gpu_extract.errors import ConfigError, InputError
-from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
+from gpu_extract.resolution import times_resolution
 from gpu_extract.run import extract
 from gpu_extract.simulate.discs import HALF, disc_core
 from gpu_extract.simulate.instrument import psf_model

@@ -12,9 +12,9 @@ from gpu_extract.config import MOST_PASSES, ExtractConfig
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.errors import ConfigError, InputError
-from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.passes import crosstalk
 from gpu_extract.passes.background import background_of
+from gpu_extract.resolution import times_resolution
 from gpu_extract.run import draft, extract_from, model, prepare
 from gpu_extract.simulate import SimConfig, Simulation, simulate
 from gpu_extract.simulate.config import NO_DEFECTS, Defects

@@ -9,11 +9,11 @@ import pytest
 from astropy.io import fits
 
 from gpu_extract.cli.simulate import main
-from gpu_extract.figures.spectra import times_resolution
 from gpu_extract.io.frame import read_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.io.truth import read_truth
+from gpu_extract.resolution import times_resolution
 from gpu_extract.simulate import Defects, SimConfig, simulate
 
 GRID = "6040,6070,0.8"

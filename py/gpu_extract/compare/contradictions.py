@@ -5,6 +5,7 @@ import numpy as np
 
 from gpu_extract.data import NOTHING, Frame, SpecMask
 from gpu_extract.errors import InputError
+from gpu_extract.resolution import times_resolution
 
 MOST = 2.0           # a row of R sums to 1, less what is beyond the diagonals
 ROUNDED = 1e-6       # a sum of a stamp's pixels in single precision
@@ -30,7 +31,9 @@ def _contradictions(frame: Frame, judged: np.ndarray) -> Iterator[str]:
     nothing = {"MASK": (frame.mask & np.uint32(SpecMask.NODATA)) > 0}
     if frame.status is not None:
         nothing["STATUS"] = np.isin(frame.status, NOTHING)
-    r, sums = frame.resolution, _row_sums(frame.resolution)
+    r = frame.resolution
+    with np.errstate(invalid="ignore"):       # infinite less infinite
+        sums = times_resolution(r, np.ones(frame.flux.shape))
     kinds = {
         "an IVAR that is negative, infinite or NaN": ~(np.isfinite(frame.ivar) & (frame.ivar >= 0)),
         "a FLUX that is infinite or NaN, with an IVAR above 0": told & ~np.isfinite(frame.flux),
@@ -44,12 +47,3 @@ def _contradictions(frame: Frame, judged: np.ndarray) -> Iterator[str]:
     for kind, bins in kinds.items():
         if count := np.count_nonzero(bins):
             yield f"{count} bin{'s have' if count > 1 else ' has'} {kind}"
-
-
-def _row_sums(resolution: np.ndarray) -> np.ndarray:
-    """(nspec, nwave) sums of the rows of R, of which resolution[i, k, j] is the element (j - ndiag + k, j)."""
-    count, nwave = resolution.shape[1:]
-    sums, reach = np.zeros((len(resolution), nwave + count - 1)), count // 2
-    for k in range(count):
-        sums[:, k:k + nwave] += resolution[:, k]
-    return sums[:, reach:reach + nwave]

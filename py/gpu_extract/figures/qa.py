@@ -7,9 +7,10 @@ import numpy as np
 from gpu_extract.data import Array, Frame, Image, PsfModel, SpecMask
 from gpu_extract.figures import canvas
 from gpu_extract.figures.rejected import draw_rejected
-from gpu_extract.figures.spectra import View, blurred_truth, choose_view, row_of_resolution, wave_of
+from gpu_extract.figures.spectra import View, blurred_truth, choose_view, wave_of
 from gpu_extract.io.facts import masked_pixels
 from gpu_extract.io.truth import TruthFile
+from gpu_extract.resolution import row_of_resolution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""The arithmetic behind the pictures: truth as the instrument would show it, rows of R, which pixels to show."""
+"""The arithmetic behind the pictures: truth as the instrument would show it, which pixels to show."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -6,6 +6,7 @@ import numpy as np
 from gpu_extract.data import Array, Frame, Image, PsfModel
 from gpu_extract.io.truth import TruthFile
 from gpu_extract.passes.background import background_of
+from gpu_extract.resolution import times_resolution
 from gpu_extract.spots import centres
 
 BUNDLE = 25              # fibres shown together where the PSF does not say
@@ -27,21 +28,6 @@ def blurred_truth(truth: TruthFile, frame: Frame, row: int) -> Array | None:
 def _edges(wave: Array) -> Array:
     middle = 0.5 * (wave[1:] + wave[:-1])
     return np.concatenate([[1.5 * wave[0] - 0.5 * wave[1]], middle, [1.5 * wave[-1] - 0.5 * wave[-2]]])
-
-
-def times_resolution(diagonals: np.ndarray, spectra: Array) -> Array:
-    """R f of spectra (..., n), from the stored diagonals (..., 2 ndiag + 1, n): [k, j] is R[j - ndiag + k, j]."""
-    n, ndiag, total = spectra.shape[-1], diagonals.shape[-2] // 2, np.zeros(spectra.shape)
-    for k in range(2 * ndiag + 1):
-        rows, columns = (slice(max(by, 0), max(n + min(by, 0), 0)) for by in (k - ndiag, ndiag - k))
-        total[..., rows] += diagonals[..., k, columns] * spectra[..., columns]
-    return total
-
-
-def row_of_resolution(diagonals: np.ndarray, row: int) -> Array:
-    """R[row, row - ndiag .. row + ndiag] from the stored diagonals; 0 beyond the ends."""
-    ndiag, n = len(diagonals) // 2, diagonals.shape[1]
-    return np.array([diagonals[ndiag - o, row + o] if 0 <= row + o < n else 0.0 for o in range(-ndiag, ndiag + 1)])
 
 
 @dataclass(frozen=True)
