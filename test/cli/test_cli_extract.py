@@ -348,21 +348,15 @@ def test_the_self_test_follows_the_run(extract, files, core):
 
 
 def test_help_is_quick_and_teaches():
-    """In units of Python's own start with argparse, by turns and best of five: 2.3 to 2.6."""
-    import time
-
-    best = {}
-    for _ in range(5):
-        for name, command in (("argparse", ["-c", "import argparse"]), ("help", [str(BIN), "--help"])):
-            start = time.perf_counter()
-            done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-            best[name] = min(best.get(name, 1e9), time.perf_counter() - start)
-    assert best["help"] < 5 * best["argparse"]
+    """What takes time is what is loaded: 168 modules, Python's own included, and none of the heavy packages."""
+    done = subprocess.run([sys.executable, str(BIN), "--help"], capture_output=True, text=True, check=True)
     for word in ("examples", "exit codes", "--wavelength WMIN,WMAX,DW", "5760,7620,0.8", "(default 25)", "mpiexec"):
         assert word in " ".join(done.stdout.split())
     code = "import sys; from gpu_extract.cli.extract import main; main(['--help']); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "scipy", "numba", "astropy", "mpi4py", "matplotlib"} & set(loaded)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "argparse" in loaded and len(loaded) < 220
+    assert not {"numpy", "scipy", "numba", "astropy", "mpi4py", "matplotlib"} & loaded
 
 
 def test_the_usual_way_loads_nothing_heavy_for_nothing(extract, files):

@@ -1,7 +1,9 @@
 """The recorder: nesting, threads, counters, copies, what a device says, and what a span costs."""
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from gpu_extract.perf.trace import trace_of
 from gpu_extract.seams import NULL
 from gpu_perf.metrics import stages, windows
 
-SPAN_COST = 6e-6       # seconds of CPU time; the bar is 3e-6, which bench/recorder.py measures
+SPAN_COST = 7          # of a context manager of Python's that does nothing: 2.5 to 2.7; bench/recorder.py has seconds
 
 
 class Clockwork:
@@ -182,16 +184,20 @@ def test_null_takes_the_same_calls() -> None:
 
 
 def test_the_cost_of_a_span() -> None:
-    """The best of many short measurements of CPU time: other work on the machine does not matter much."""
-    best = float("inf")
+    """In units of an empty context manager, by turns, the best of many: other work on the machine does not matter."""
+    @contextmanager
+    def empty(_: str) -> Iterator[None]:
+        yield
+
+    best = {"empty": float("inf"), "span": float("inf")}
     for _ in range(20):
-        recorder = Recorder()
-        start = time.process_time()
-        for _ in range(2000):
-            with recorder.span("x"):
-                pass
-        best = min(best, (time.process_time() - start) / 2000)
-    assert best < SPAN_COST
+        for name, ranged in (("empty", empty), ("span", Recorder().span)):
+            start = time.process_time()
+            for _ in range(2000):
+                with ranged("x"):
+                    pass
+            best[name] = min(best[name], time.process_time() - start)
+    assert best["span"] < SPAN_COST * best["empty"]
 
 
 def test_the_trace_is_what_was_recorded() -> None:
