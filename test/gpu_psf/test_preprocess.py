@@ -8,7 +8,7 @@ from astropy.io import fits
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import read_image
 from gpu_psf.cli.psf import main
-from gpu_psf.preprocess import Detector, overscan_bias, photon_transfer, preprocess, read_noise_of, turned
+from gpu_psf.preprocess import Detector, gain_from, overscan_bias, photon_transfer, preprocess, read_noise_of, turned
 from gpu_psf.raw import read_raw
 
 GAIN, NOISE, BIAS = 2.5, 8.0, 500.0          # electron/ADU, electron, ADU
@@ -75,6 +75,50 @@ def test_the_overscan_is_the_bias() -> None:
         overscan_bias(raw, (100, 130))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 40, 51, 300])
+def test_a_bias_that_drifts_is_followed_to_both_ends(rows: int) -> None:
+    """The bias is linear in the overscan, and follows a straight line without noise exactly; so does its reverse."""
+    ramp = np.linspace(0, 20, rows)[:, None]
+    np.testing.assert_allclose(overscan_bias(ramp + np.zeros((rows, 30)), (10, 30)), ramp, atol=1e-10)
+    raw = frame(np.zeros((rows, 30)), 3)
+    bias = overscan_bias(raw, (10, 30))
+    np.testing.assert_allclose(overscan_bias(raw + ramp + 7, (10, 30)), bias + ramp + 7, atol=1e-10)
+    np.testing.assert_allclose(overscan_bias(raw[::-1], (10, 30))[::-1], bias, atol=1e-10)
+
+
+def test_an_overscan_without_a_number_costs_no_row() -> None:
+    raw = frame(np.zeros((300, 120)), 3)
+    bias = overscan_bias(raw, (100, 120))
+    raw[50, 105], raw[60, 110], raw[70, 100:] = np.nan, np.inf, np.nan
+    np.testing.assert_allclose(overscan_bias(raw, (100, 120)), bias, atol=0.1)
+    raw[:, 100:] = np.nan
+    with pytest.raises(InputError, match="overscan 100:120 holds no number"):
+        overscan_bias(raw, (100, 120))
+
+
+@pytest.mark.parametrize("seeds", [(5,), (5, 6)])
+def test_a_read_noise_in_electrons_gives_the_gain_that_one_in_adu_gives(seeds: tuple[int, ...]) -> None:
+    flats = [frame(light(), seed) - BIAS for seed in seeds]
+    gain = gain_from(flats, NOISE, 60000)
+    assert gain == pytest.approx(GAIN, rel=0.03)
+    # a hundredth of its error
+    assert gain == pytest.approx(photon_transfer(flats[0], NOISE / gain, 60000, *flats[1:]).gain, rel=1e-4)
+    with pytest.raises(InputError, match="the flat has no light"):
+        gain_from([frame(np.zeros((400, 200)), 1) - BIAS], NOISE, 60000)
+
+
+@pytest.mark.parametrize("seeds", [(5,), (5, 6)])
+def test_pixels_without_a_number_tell_nothing(seeds: tuple[int, ...]) -> None:
+    """They are left out of gain and noise: one pixel of 80000 changes less than 1e-4."""
+    def measured() -> list[float]:
+        return [photon_transfer(flats[0], NOISE / GAIN, 60000, *flats[1:]).gain, read_noise_of(darks)]
+
+    darks, flats = [frame(np.zeros((400, 200)), 1), frame(np.zeros((400, 200)), 2)], [frame(light(), n) for n in seeds]
+    right = measured()
+    darks[1][9, 9] = flats[-1][20, 100] = np.nan
+    assert measured() == pytest.approx(right, rel=1e-4)
+
+
 @pytest.fixture
 def night(tmp_path: Path) -> Path:
     cube = np.stack([frame(np.zeros((200, 400)), 1), frame(np.zeros((200, 400)), 2), frame(light().T, 3)])
@@ -93,6 +137,36 @@ def test_the_command(night: Path, tmp_path: Path) -> None:
     expected = light() * image.get("GAIN") / GAIN
     bright = expected > 1000                       # where the noise of two darks is nothing
     assert np.median((image.pix - expected)[bright] ** 2 * image.ivar[bright]) == pytest.approx(0.455, rel=0.1)
+
+
+def gain_of(folder: Path, *words: str) -> float:
+    """GAIN of an image that the command makes with these words."""
+    assert main(["preprocess", "-i", f"{folder}/raw.fits", *words, "-o", f"{folder}/image.fits"]) == 0
+    return float(read_image(folder / "image.fits").get("GAIN"))
+
+
+@pytest.fixture
+def flats(tmp_path: Path) -> Path:
+    """Frames with light in 200 columns, and an overscan of 40: one to convert, two flats, a dark."""
+    lit = np.hstack([light(), np.zeros((400, 40))])
+    for name, image in (("raw", frame(lit, 1)), ("one", frame(lit, 2)), ("two", frame(lit, 3)),
+                        ("dark", frame(np.zeros_like(lit), 4))):
+        fits.PrimaryHDU(image).writeto(tmp_path / f"{name}.fits")
+    return tmp_path
+
+
+def test_flats_have_a_bias_of_their_own(flats: Path) -> None:
+    words = ["--overscan", "205:240", "--read-noise", f"{NOISE}", "--transfer", f"{flats}/one.fits"]
+    gain = gain_of(flats, *words)
+    assert gain == pytest.approx(GAIN, rel=0.03)
+    fits.PrimaryHDU(fits.getdata(flats / "one.fits") + 300).writeto(flats / "one.fits", overwrite=True)
+    assert gain_of(flats, *words) == pytest.approx(gain, rel=1e-9)
+
+
+def test_the_noise_of_a_dark_is_not_in_the_difference_of_two_flats(flats: Path) -> None:
+    """The gain was too large by 17 %."""
+    pair = ["--transfer", f"{flats}/one.fits", f"{flats}/two.fits"]
+    assert gain_of(flats, "--dark", f"{flats}/dark.fits", *pair) == pytest.approx(GAIN, rel=0.03)
 
 
 def test_bad_pixels_are_masked(night: Path, tmp_path: Path) -> None:
@@ -121,6 +195,9 @@ def test_a_description_says_the_rest(night: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("options", "message"), [
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--bad", "SMALL"], "has shape (3, 4)"),
     (["-i", "NIGHT", "--bias", "5", "--gain", "1", "--read-noise", "3"], "is a cube of 3 images"),
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3", "--transfer", "SMALL"], "has shape (3, 4)"),
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3", "--transfer", "SMALL", "SMALL", "SMALL"],
+     "3 flats are given, needed are one or two"),
     (["-i", "NIGHT[FLAT]", "--gain", "1", "--read-noise", "3"], "0 ways to the bias are given, needed is one"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3"], "give --gain, or --transfer"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "-1", "--read-noise", "3"], "gain is -1.0, must be a number"),
