@@ -1,10 +1,10 @@
-"""What a fit must give when its input is mirrored, moved, put in another order or masked where nothing is: no oracle."""
+"""What a fit must give when its input is mirrored, moved, put in another order, repeated or masked where nothing is."""
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from psf_errors import READ_NOISE, Judge, make_arc, moved
+from psf_errors import READ_NOISE, Judge, make_arc, mirrored, moved
 from small_arc import FIBRES, Small
 
 from gpu_extract.data import Array, Image, PsfModel
@@ -14,7 +14,9 @@ from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.prepare import psf_of
 from gpu_psf.sound import BundleError
 
-def fitted(small: Small, images: Sequence[Image], start: PsfModel | None = None, config: FitConfig | None = None) -> Fit:
+
+def fitted(small: Small, images: Sequence[Image], start: PsfModel | None = None,
+           config: FitConfig | None = None) -> Fit:
     return fit_bundle(images, start or small.start, FIBRES, small.lines, config or FitConfig())
 
 
@@ -25,18 +27,6 @@ def of(fit: Fit) -> PsfModel:
 def apart(one: PsfModel, other: PsfModel) -> float:
     """Root mean square of the differences of their spots' pixels, in shares of the peak; noise leaves 0.0017."""
     return Judge(other, np.linspace(6010, 6100, 12)).errors(one).stamp
-
-
-def mirrored(psf: PsfModel, axis: int) -> PsfModel:
-    """The PSF of the image that is reversed along an axis, 0: y, 1: x. Odd orders change their signs."""
-    name, core = "yx"[axis], psf.cores[0]
-    trace = getattr(psf, name)
-    coeff = -trace.coeff
-    coeff[:, 0] += psf.shape[axis] - 1
-    sign = (-1.0) ** np.arange(len(core.gh.coeff))
-    sign = sign[:, np.newaxis, np.newaxis] if axis else sign[:, np.newaxis, np.newaxis, np.newaxis]
-    core = replace(core, gh=replace(core.gh, coeff=core.gh.coeff * sign))
-    return replace(psf, cores=(core,), **{name: replace(trace, coeff=coeff)})
 
 
 def reversed_along(image: Image, axis: int) -> Image:
@@ -60,16 +50,16 @@ def test_a_mirrored_arc_has_the_mirrored_psf(small: Small, tailed: Fit, axis: in
 
 def test_an_arc_that_lies_elsewhere_on_a_larger_ccd_has_the_psf_moved(small: Small) -> None:
     """By whole pixels: the same but for rounding; along y for the polynomials of the continuum as well."""
-    def at(x: int, y: int) -> tuple[Image, PsfModel]:
+    def moved_back(x: int, y: int) -> PsfModel:
         ny, nx = small.true.shape
         pix, ivar = np.zeros((2, ny + 24, nx + 12))
         pix[y:y + ny, x:x + nx], ivar[y:y + ny, x:x + nx] = small.arc.pix, small.arc.ivar
-        return Image(pix, ivar, read_noise=READ_NOISE), replace(moved(small.start, float(x), float(y)), shape=pix.shape)
+        start = replace(moved(small.start, float(x), float(y)), shape=pix.shape)
+        return moved(of(fitted(small, [Image(pix, ivar, read_noise=READ_NOISE)], start)), -float(x), -float(y))
 
-    here, *there = (moved(of(fitted(small, [image], start)), -float(x), -float(y)) for x, y in ((0, 0), (12, 0), (3, 24))
-                    for image, start in [at(x, y)])
-    assert apart(there[0], here) < 1e-10
-    assert apart(there[1], here) < 1.7e-5
+    here = moved_back(0, 0)
+    assert apart(moved_back(12, 0), here) < 1e-10
+    assert apart(moved_back(3, 24), here) < 1.7e-5
 
 
 def with_continuum(small: Small, electrons: float, strength: float, seed: int) -> Image:
@@ -101,7 +91,7 @@ def test_a_dark_exposure_hides_no_shift_of_the_others(small: Small) -> None:
 
 
 def test_two_of_the_same_arc_say_the_same_with_more_certainty(small: Small) -> None:
-    """Chi squared doubles; what the prior knows counts half as much, and moves spots by a fifth of the noise at most."""
+    """Chi squared doubles; what the prior knows counts half as much: it moves spots by a fifth of the noise or less."""
     fit = fitted(small, [small.arc, small.arc])
     assert fit.state.chi2 == pytest.approx(2 * small.fit.state.chi2, rel=1e-3)
     np.testing.assert_allclose(fit.state.variance[:len(small.fit.task.spots)], small.fit.state.variance, rtol=0.01)
