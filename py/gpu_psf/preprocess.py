@@ -241,11 +241,12 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
     ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)
     pix, ivar, bits = (np.ascontiguousarray(turned(array, dispersion)[:, across]) for array in (light, ivar, mask))
-    header = (*cards, Card("BUNIT", "electron"), Card("GAIN", detector.gain, "electron/ADU"),
-              Card("RDNOISE", detector.read_noise, "electron"), Card("SATURATE", detector.saturation, "ADU"),
-              Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
-              Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"),
-              Card("MIRRORED", mirror, "fibres descended as read"))
-    image = Image(pix.astype(np.float32), ivar.astype(np.float32), header, read_noise=detector.read_noise,
+    own = (Card("BUNIT", "electron"), Card("GAIN", detector.gain, "electron/ADU"),
+           Card("RDNOISE", detector.read_noise, "electron"), Card("SATURATE", detector.saturation, "ADU"),
+           Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
+           Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"),
+           Card("MIRRORED", mirror, "fibres descended as read"))
+    others = (card for card in cards if card.key not in {mine.key for mine in own})
+    image = Image(pix.astype(np.float32), ivar.astype(np.float32), (*others, *own), read_noise=detector.read_noise,
                   noise=np.full(pix.shape, detector.read_noise, np.float32))
     return image, bits.astype(np.int32)

@@ -7,6 +7,9 @@ from astropy.io import fits
 
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import read_image
+from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate.defects import CcdMask
+from gpu_extract.simulate.files import write_simulation
 from gpu_psf.cli.psf import main
 from gpu_psf.preprocess import Detector, gain_from, overscan_bias, photon_transfer, preprocess, read_noise_of, turned
 from gpu_psf.raw import read_raw
@@ -222,3 +225,39 @@ def test_names_of_images(night: Path) -> None:
     for name, message in ((f"{night}[7]", "has 3 HDUs"), (f"{night}[SCIENCE,3]", "is a cube of 3 images")):
         with pytest.raises(InputError, match=message):
             read_raw(name)
+
+
+def test_numbers_are_the_same_however_they_are_stored_and_cards_say_what_was_done(tmp_path: Path) -> None:
+    """Whole numbers with a zero point and a scale, floats of both sizes, packed; the camera's own GAIN and BUNIT go."""
+    adu = np.rint(np.random.default_rng(1).normal(1000, 5, (40, 30)))
+    adu[3, 4] = 65535
+    scaled = fits.PrimaryHDU(adu.astype(np.int32))
+    scaled.scale("int32", bscale=0.5, bzero=300)
+    stored = [fits.PrimaryHDU(adu.astype(kind)) for kind in ("u2", "i4", "f4", "f8")]
+    stored += [scaled, fits.CompImageHDU(adu.astype(np.int32))]
+    found = []
+    for hdu in stored:
+        hdu.header.update(GAIN=7.7, RDNOISE=99.0, BUNIT="adu", SATURATE=1, EXPTIME=30.0)
+        fits.HDUList([hdu] if isinstance(hdu, fits.PrimaryHDU) else [fits.PrimaryHDU(), hdu]).writeto(
+            tmp_path / "raw.fits", overwrite=True)
+        assert gain_of(tmp_path, "--bias", "1000", "--gain", "2", "--read-noise", "6") == 2
+        header = fits.getheader(tmp_path / "image.fits")
+        assert [header.count(key) for key in ("GAIN", "RDNOISE", "BUNIT", "SATURATE", "EXPTIME")] == [1] * 5
+        assert (header["BUNIT"], header["RDNOISE"], header["EXPTIME"]) == ("electron", 6, 30)
+        found.append(read_image(tmp_path / "image.fits"))
+    for image in found:
+        np.testing.assert_array_equal(image.pix, (2 * (adu - 1000)).astype(np.float32))
+        np.testing.assert_array_equal(image.ivar, found[0].ivar)
+
+
+def test_the_made_up_spectrograph_is_read_as_it_was_made(tmp_path: Path) -> None:
+    """Pixels to half an ADU, and the pixels at full well masked: those rounded to it, too. They counted as light."""
+    made = simulate(SimConfig(camera="side", flavor="flat", exptime=12000.0, nspec=15))
+    write_simulation(made, tmp_path / "made.fits", raw=tmp_path / "raw.fits")
+    raw = f"{tmp_path}/raw.fits"
+    gain_of(tmp_path, "--spectrograph", "side", "--bad", f"{raw}[BAD]")
+    image = read_image(tmp_path / "image.fits")
+    assert ((made.mask & CcdMask.SATURATED) != 0).sum() > 100
+    assert not image.ivar[made.image.ivar == 0].any() and (image.ivar[made.image.ivar > 0] == 0).sum() < 3
+    good = image.ivar > 0
+    assert np.abs(image.pix - made.image.pix)[good].max() < 0.6 * (1 + 1e-4)
