@@ -12,6 +12,7 @@ from gpu_extract.simulate.lamp import project_lines
 from gpu_psf.data import FitConfig
 from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.prepare import psf_of
+from gpu_psf.run import _spots
 from gpu_psf.sound import BundleError
 
 
@@ -105,3 +106,11 @@ def test_masked_pixels_where_no_light_is_and_what_ivar_states_change_no_bit(smal
     np.testing.assert_array_equal(fit.state.now.vector(), small.fit.state.now.vector())
     fit = fitted(small, [replace(small.arc, ivar=4 * small.arc.ivar)])          # weights are the model's
     np.testing.assert_array_equal(fit.state.now.vector(), small.fit.state.now.vector())
+
+
+def test_spots_have_the_same_light_and_error_whatever_their_stamps_sum_to(small: Small) -> None:
+    """IVAR was of the flux before stamps are summed up: with a tail of 0.02 they sum to 1.37."""
+    state = small.fit.state
+    double = replace(state.stamps, image=2 * state.stamps.image)
+    other = replace(small.fit, state=replace(state, stamps=double, flux=state.flux / 2, variance=state.variance / 4))
+    np.testing.assert_allclose(_spots(other), _spots(small.fit), rtol=1e-12)
