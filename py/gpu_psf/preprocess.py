@@ -85,7 +85,8 @@ def with_bias(read_noise: float, darks: int) -> float:
     """The noise of a dark pixel once the median of so many dark frames is subtracted: theirs is in it."""
     if darks == 0:
         return read_noise
-    share = 1 / darks if darks < 3 else np.pi / 2 / (darks + 0.5)        # of a median
+    # of a median: that of an even number is the mean of two
+    share = 1 / darks if darks < 3 else np.pi / 2 / (darks + (0.5 if darks % 2 else 1.3))
     return float(read_noise * np.sqrt(1 + share))
 
 

@@ -81,6 +81,14 @@ def test_variance_of_the_noise() -> None:
                                rtol=3e-7)
 
 
+@pytest.mark.parametrize("change", [{}, {"flavor": "flat"}, {"flavor": "arc"}, {"flavor": "arc", "exact_lines": True}])
+def test_twice_the_time_makes_twice_the_light(change: dict) -> None:
+    """But for the truth's rounding to float32. What a lamp glows beside its lines did not grow."""
+    short, long = (simulate(replace(TINY, exptime=time, defects=NO_DEFECTS, **change)) for time in (20.0, 40.0))
+    np.testing.assert_allclose(long.truth.flux, 2 * short.truth.flux, rtol=1e-6)
+    np.testing.assert_allclose(long.expected, 2 * short.expected, rtol=1e-6, atol=1e-6 * short.expected.max())
+
+
 def test_without_noise(whole) -> None:
     clean = simulate(replace(TINY, noise=False, defects=NO_DEFECTS))
     np.testing.assert_array_equal(clean.image.pix, clean.expected.astype(np.float32))
