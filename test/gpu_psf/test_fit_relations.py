@@ -101,8 +101,9 @@ def test_two_of_the_same_arc_say_the_same_with_more_certainty(small: Small) -> N
 
 def test_masked_pixels_where_no_light_is_and_what_ivar_states_change_no_bit(small: Small) -> None:
     pix, ivar = small.arc.pix.copy(), small.arc.ivar.copy()
-    pix[:, 70:], ivar[:, 70:] = np.nan, 0.0
-    fit = fitted(small, [replace(small.arc, pix=pix, ivar=ivar)])
+    noise = np.full(pix.shape, READ_NOISE)
+    pix[:, 70:], ivar[:, 70:], noise[:, 70:] = np.nan, 0.0, np.nan
+    fit = fitted(small, [replace(small.arc, pix=pix, ivar=ivar, noise=noise)])
     np.testing.assert_array_equal(fit.state.now.vector(), small.fit.state.now.vector())
     fit = fitted(small, [replace(small.arc, ivar=4 * small.arc.ivar)])          # weights are the model's
     np.testing.assert_array_equal(fit.state.now.vector(), small.fit.state.now.vector())

@@ -57,3 +57,16 @@ def test_fibres_that_are_counted_from_the_other_end_and_a_mirrored_exposure(plai
     image = replace(image, pix=np.flip(image.pix, 1), ivar=np.flip(image.ivar, 1))
     np.testing.assert_allclose(shifts(shift_psf(image, mirrored(start(), 1), LINES)),
                                shifts(plain) * [[-1], [1]], atol=1e-6)
+
+
+def test_what_masked_pixels_hold_changes_no_bit() -> None:
+    """In the image and in READNOISE: of masked columns the read noise counted, and NaN was an error."""
+    image = seen()
+    ivar, noise = image.ivar.copy(), np.full(image.shape, READ_NOISE)
+    ivar[:, :RIM + 40] = 0
+    known = replace(image, ivar=ivar, read_noise=None, noise=noise)
+    found = shifts(shift_psf(known, start(), LINES))
+    for value in (0.0, np.nan, 1e6):
+        pix, odd = image.pix.copy(), noise.copy()
+        pix[ivar == 0], odd[ivar == 0] = value, value
+        np.testing.assert_array_equal(shifts(shift_psf(replace(known, pix=pix, noise=odd), start(), LINES)), found)
