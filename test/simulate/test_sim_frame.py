@@ -89,6 +89,20 @@ def test_twice_the_time_makes_twice_the_light(change: dict) -> None:
     np.testing.assert_allclose(long.expected, 2 * short.expected, rtol=1e-6, atol=1e-6 * short.expected.max())
 
 
+def test_cameras_of_one_exposure_have_noise_and_cosmic_rays_of_their_own() -> None:
+    """Noise of 20000 pixels is correlated by less than 5 / 20000^(1/2); cosmics and random masks meet by chance."""
+    cameras = ["tiny0", "tiny1", "tiny9"]
+    made = [simulate(replace(TINY, camera=camera, exptime=2e4, defects=Defects(masked_fraction=0.02)))
+            for camera in cameras]
+    noise = np.corrcoef([((one.image.pix - one.expected) * np.sqrt(one.image.ivar)).ravel() for one in made])
+    assert np.abs(noise - np.eye(3)).max() < 5 / np.sqrt(made[0].mask.size)
+    for bit in (CcdMask.COSMIC, CcdMask.BAD):
+        first, second = ((one.mask & bit) != 0 for one in made[:2])
+        assert (first & second).sum() < 0.5 * first.sum()
+    numbers = [SimConfig(camera=f"{band}{n}").number for band in "brz" for n in range(10)]
+    assert len(set(numbers)) == 30 and SimConfig(camera="r").number == 0
+
+
 def test_without_noise(whole) -> None:
     clean = simulate(replace(TINY, noise=False, defects=NO_DEFECTS))
     np.testing.assert_array_equal(clean.image.pix, clean.expected.astype(np.float32))
@@ -140,7 +154,7 @@ def test_pixels_are_pinned() -> None:
     from gpu_extract.simulate.header import VERSION
 
     made = simulate(SimConfig(camera="tiny", seed=1))
-    assert VERSION == 1
+    assert VERSION == 2
     np.testing.assert_allclose(
         [made.expected.sum(), made.expected[96, 28], float(made.image.pix[100, 60]), int(made.mask.sum()),
          float(made.truth.flux.sum(dtype=float))], PINNED, rtol=1e-6)

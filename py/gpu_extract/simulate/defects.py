@@ -99,7 +99,7 @@ def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: 
              block: int) -> np.ndarray:
     """Straight tracks of all directions; long where they graze the CCD. Returns their charge (ny, ncolumn) electron."""
     ny, nx = detector.shape
-    random = stream(config.seed, Purpose.COSMIC, block, config.spectrograph)
+    random = stream(config.seed, Purpose.COSMIC, block, config.number)
     ntrack = random.poisson(detector.cosmic_rate * ny * nx * PIXEL_AREA * config.seconds / 60.0)
     y, x, angle = random.random((3, ntrack))
     length = np.minimum(1.0 + random.exponential(8.0, ntrack), 150.0)
@@ -121,7 +121,8 @@ def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: 
 
 def _mask_share(pix: np.ndarray, mask: np.ndarray, config: SimConfig) -> None:
     for row in range(pix.shape[0]):
-        bad = stream(config.seed, Purpose.PIXELMASK, row).random(pix.shape[1]) < config.defects.masked_fraction
+        random = stream(config.seed, Purpose.PIXELMASK, row, config.number)
+        bad = random.random(pix.shape[1]) < config.defects.masked_fraction
         pix[row, bad] = np.float32(-9999.0)
         mask[row, bad] |= CcdMask.BAD
 
