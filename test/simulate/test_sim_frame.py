@@ -137,6 +137,14 @@ def test_saturation() -> None:
     assert np.all(made.expected[full] > 0.95 * FULL_WELL) and not made.image.ivar[full].any()
 
 
+def test_hidden_cosmics_fill_no_pixel_beyond_its_well() -> None:
+    """On light of up to 65000 electrons, where all that a pixel holds is capped; hits on faint light are unmasked."""
+    made = simulate(replace(TINY, program="bright", exptime=9e5, seed=2, defects=Defects(hidden_cosmics=True)))
+    good = made.image.ivar > 0
+    assert made.image.pix[good].max() < FULL_WELL
+    assert ((made.charge > 0) & good).sum() > 1000
+
+
 @pytest.mark.parametrize("name,part", [("A", np.s_[:96, :52]), ("B", np.s_[:96, 52:]), ("C", np.s_[96:, :52]),
                                        ("D", np.s_[96:, 52:])])
 def test_dead_amplifier(name: str, part, whole) -> None:

@@ -46,9 +46,7 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
     charge: what cosmic rays leave is added to this, too, (ny, ncolumn) electron
     """
     ny, nx = detector.shape
-    full = pix >= FULL_WELL
-    pix[full] = FULL_WELL
-    mask[full] |= CcdMask.SATURATED
+    _fill_wells(pix, mask)
     for block in range(-(-pix.shape[1] // nx)):
         part = (slice(None), slice(block * nx, min((block + 1) * nx, pix.shape[1])))
         _bad_columns(pix[part], mask[part], config=config, nx=nx, block=block)
@@ -57,8 +55,16 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
             _dead_amplifier(pix[part], mask[part], config.defects.dead_amplifier, nx=nx)
         if config.defects.cosmics and config.noise and config.flavor == "science":
             charge[part] += _cosmics(pix[part], mask[part], config=config, detector=detector, block=block)
+    if config.defects.hidden_cosmics:           # pixels that nothing masks hold no more than others
+        _fill_wells(pix, mask)
     if config.defects.masked_fraction > 0:
         _mask_share(pix, mask, config)
+
+
+def _fill_wells(pix: np.ndarray, mask: np.ndarray) -> None:
+    full = pix >= FULL_WELL
+    pix[full] = FULL_WELL
+    mask[full] |= CcdMask.SATURATED
 
 
 def _bad_columns(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, nx: int, block: int) -> None:
