@@ -14,6 +14,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from gpu_extract.libraries import OLDEST
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = re.compile(r"(\S+) = (\S+):main")
 MACRO = r"\.(TH|SH|SS|TP|PP|B|nf|fi|RS|RE)\b"
@@ -200,6 +202,28 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     done = from_the_clone("gpu_compare", "one.fits", "two.fits", cwd=tmp_path)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("gpu_compare: error: numpy is not installed for ") and "README" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "version"), [("scipy", "1.12.0"), ("numba", "0.59.1"), ("astropy", "7.0.2")])
+def test_a_library_that_is_too_old_is_named(name: str, version: str, tmp_path: Path) -> None:
+    """A clone that is not installed takes what is there."""
+    (tmp_path / "sitecustomize.py").write_text(f"import {name}\n{name}.__version__ = '{version}'", encoding="utf-8")
+    done = subprocess.run([sys.executable, str(ROOT / "bin" / "gpu_extract"), "-o", "x.fits"], cwd=tmp_path, text=True,
+                          capture_output=True, env=os.environ | {"PYTHONPATH": str(tmp_path)}, timeout=120)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"gpu_extract: error: {name} is {version} " in done.stderr and " or newer" in done.stderr
+
+
+def test_an_old_numpy_computes_nothing() -> None:
+    """It rounds products of a number and an array to single precision without a word; numba would stumble first."""
+    code = "import numpy; numpy.__version__ = '1.26.4'; import gpu_extract.data"
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=60)
+    assert "TooOldError: numpy is 1.26.4 and must be 2.0 or newer" in done.stderr
+
+
+def test_the_oldest_libraries_are_those_that_are_asked_for() -> None:
+    needed = setup()["options"]["install_requires"].split("\n")
+    assert {f"{name}>={major}.{minor}" for name, (major, minor) in OLDEST.items()} <= set(needed)
 
 
 def test_versions_agree() -> None:

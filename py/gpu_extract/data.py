@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from gpu_extract.arrays import LANE, Array, IntArray, SpecMask
 from gpu_extract.arrays import read_only as read_only
 from gpu_extract.errors import InputError, check_kind
+from gpu_extract.libraries import check_version
+
+check_version(np)
 
 
 class Card(NamedTuple):

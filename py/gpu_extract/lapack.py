@@ -22,6 +22,9 @@ from typing import Any
 
 import scipy
 
+from gpu_extract.libraries import check_version
+
+check_version(scipy)
 _FOLDER = [os.path.join(path, "linalg") for path in scipy.__path__]
 _NEEDED = {"_flapack": ("dpbtrf", "dpbtrs", "dpbsv", "dpotrf", "dsyevd", "dgejsv"), "_fblas": ("dsbmv", "dtrsm")}
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TextIO, TypeVar
 from gpu_extract import __version__
 from gpu_extract.config import MOST_THREADS
 from gpu_extract.errors import ExitCode, GpuExtractError, InputError, did_you_mean, is_interruption, one_of
+from gpu_extract.libraries import TooOldError
 from gpu_extract.perf.clock import stamp
 
 log = logging.getLogger("gpu_extract")
@@ -222,6 +223,8 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gpu_"):
         return (f"{error.name} is not installed for {sys.executable}: install the package (README.md), which brings "
                 "what it needs, or take a Python that has it", ExitCode.INPUT)
+    if isinstance(error, TooOldError):
+        return f"{error} ({sys.executable})", ExitCode.INPUT
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:

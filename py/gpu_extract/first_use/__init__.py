@@ -16,15 +16,19 @@ from math import ceil
 from pathlib import Path
 from threading import Thread
 
+import numba
 from numba.core.errors import NumbaError
 
 from gpu_extract.first_use.kernel_claims import is_claimed, take_turns
 from gpu_extract.first_use.kernel_list import Kernel, unit_then
 from gpu_extract.kernels.kernel_cache import log, store
 from gpu_extract.kernels.kernel_store import Store
+from gpu_extract.libraries import check_version
 from gpu_extract.perf.clock import epoch, now, sleep, thread_cpu
 from gpu_extract.perf.recorder import COMPILE, usable_cores
 from gpu_extract.seams import Comm, Recorder
+
+check_version(numba)
 
 Tell = Callable[[int, int, float], None]      # kernels done, kernels in all, seconds that are left
 MOST = 16                  # processes at once; each takes 200 MB

@@ -4,9 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import astropy
 from astropy.io import fits
 
 from gpu_extract.data import Card
+from gpu_extract.libraries import check_version
+
+check_version(astropy)
 
 # written by whoever writes the HDU; carrying them over would lie about the new one
 _STRUCTURAL = frozenset((
