@@ -133,9 +133,9 @@ def add_how(parser: Parser) -> None:
         help="error of the flux that padding may leave, in units of its sigma (default 1e-8)")
     add("--passes", metavar="N", type=int, default=1,
         help="how often the image is solved, 1 to 9 (default 1). Use 2 if IVAR was made from the noisy pixels, or if "
-             "MASK lacks cosmics: the second pass weighs pixels by a model of the image, and leaves out those that stand "
-             "out from it. Two passes take less than twice the time, and need an image in electrons; three or more run "
-             "on the CPU")
+             "MASK lacks cosmics: the second pass weighs pixels by a model of the image, and leaves out those that "
+             "stand out from it. Two passes take less than twice the time, and need an image in electrons; three or "
+             "more run on the CPU")
     add("--keep-cosmics", action="store_true",
         help="with --passes 2 or more: use pixels that stand out from the model (default: they are taken as masked)")
     add("--psferr-in-ivar", action="store_true",
