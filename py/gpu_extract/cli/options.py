@@ -112,7 +112,7 @@ def add_what(parser: Parser) -> None:
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all from --specmin on)")
     add("--barycentric-correction", action="store_true",
-        help="correct wavelengths to the barycentre of the solar system")
+        help="correct wavelengths to the barycentre of the solar system, as seen from Kitt Peak")
 
 
 def add_how(parser: Parser) -> None:
