@@ -173,17 +173,21 @@ def _by_device(problem: Problem) -> Frame | None:
 
 
 def compare(frame: Frame, known: Truth, step: float) -> Verdict:
-    """The frame (photons per Angstrom) against the oracle (photons per bin)."""
+    """The frame (photons per Angstrom) against the oracle (photons per bin); R relative to 1 or its row's largest.
+
+    Rows sum to 1, and those of a bin that pixels hardly tell from the next have elements of hundreds.
+    """
     error, ivar = np.sqrt(known.ivar), frame.ivar / step**2
     of_flux = np.abs(frame.flux * step - known.flux) * error
     of_ivar = np.abs(np.divide(ivar, known.ivar, out=np.where(ivar > 0, 2.0, 1.0), where=known.ivar > 0) - 1)
     nwave, ndiag = frame.flux.shape[1], frame.ndiag
     row = np.arange(nwave) - ndiag + np.arange(2 * ndiag + 1)[:, None]
     off = np.abs(frame.resolution - known.resolution)
-    of_r = np.zeros_like(error)          # the frame's column k, j is an element of row j - ndiag + k
+    of_r, size = np.zeros_like(error), np.ones_like(error)      # of row j - ndiag + k is a column k, j
     for k, j in zip(*np.nonzero((row >= 0) & (row < nwave)), strict=True):
         of_r[:, row[k, j]] = np.maximum(of_r[:, row[k, j]], off[:, k, j])
-    parts = np.stack([of_flux, of_ivar, of_r]) / known.bound
+        size[:, row[k, j]] = np.maximum(size[:, row[k, j]], np.abs(known.resolution[:, k, j]))
+    parts = np.stack([of_flux, of_ivar, of_r / size]) / known.bound
     ratio = parts.max(axis=0)
     flagged = (frame.mask & FLAGS) > 0
     unknown = (frame.ivar == 0) & (known.ivar == 0)

@@ -24,6 +24,18 @@ def moved(psf: PsfModel, x: Array | float, y: Array | float) -> PsfModel:
     return replace(psf, x=psf.x.plus(x), y=psf.y.plus(y))
 
 
+def mirrored(psf: PsfModel, axis: int) -> PsfModel:
+    """The PSF of the image that is reversed along an axis, 0: y, 1: x. Odd orders change their signs."""
+    name, core = "yx"[axis], psf.cores[0]
+    trace = getattr(psf, name)
+    coeff = -trace.coeff
+    coeff[:, 0] += psf.shape[axis] - 1
+    sign = (-1.0) ** np.arange(len(core.gh.coeff))
+    sign = sign[:, np.newaxis, np.newaxis] if axis else sign[:, np.newaxis, np.newaxis, np.newaxis]
+    core = replace(core, gh=replace(core.gh, coeff=core.gh.coeff * sign))
+    return replace(psf, cores=(core,), **{name: replace(trace, coeff=coeff)})
+
+
 def cold(psf: PsfModel, seed: int, off: tuple[float, float] = (1.0, -2.0), rough: float = 0.2,
          gaussian: bool = True) -> PsfModel:
     """A start: traces that are off smoothly, with Gaussian spots of one width."""

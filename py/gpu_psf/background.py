@@ -101,7 +101,8 @@ def near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
     frame, half = task.frame, task.frame.start.stamp[1] // 2
     x, y = traces_at(frame, state.now, np.linspace(*frame.x_range, 256))
     column, rows = np.arange(whole.value.shape[2]) + whole.x0, np.arange(len(whole.stored)) + whole.y0
-    ends = [np.interp(rows, y[fibre], x[fibre])[:, np.newaxis] for fibre in (0, -1)]
+    up = slice(None, None, 1 if y[0, -1] > y[0, 0] else -1)
+    ends = [np.interp(rows, y[fibre, up], x[fibre, up])[:, np.newaxis] for fibre in (0, -1)]
     inside = (column >= np.minimum(*ends) - half) & (column <= np.maximum(*ends) + half)
     near = np.zeros(task.pixels.value.shape, bool)
     near[:, :-1] = inside[_kept(task)]
@@ -125,11 +126,11 @@ def _unit_tail(psf: PsfModel) -> PsfModel:
 
 
 def _throughput(task: Task, state: State) -> Array:
-    """Light that fibres pass, as their lines have it, (nfibre,); about 1."""
-    spots = task.spots
-    ratio = np.full((spots.line.max() + 1, task.frame.nfibre), np.nan)
-    firm = task.firm & (spots.exposure == 0)
-    ratio[spots.line[firm], spots.fibre[firm]] = state.flux[firm]
+    """Light that fibres pass, as their lines have it in all exposures, (nfibre,); about 1."""
+    spots, firm = task.spots, task.firm
+    kind = spots.exposure * (spots.line.max() + 1) + spots.line
+    ratio = np.full((kind.max() + 1, task.frame.nfibre), np.nan)
+    ratio[kind[firm], spots.fibre[firm]] = state.flux[firm]
     usual = median_of(ratio, axis=1)
     return median_of(ratio / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
 

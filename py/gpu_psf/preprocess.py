@@ -22,7 +22,9 @@ CLIP = 5.0                         # sigma beyond which a difference is no noise
 LEVELS = 24                        # levels of light at which the variance is measured
 FEWEST = 200                       # pixels that a level needs
 DIFFERENCES = 4                    # of pixels in a row: removes all light but what bends faster than a cubic
+SMOOTH = 51                        # rows of the overscan that have one bias
 DISPERSIONS = ("y", "-y", "x", "-x")
+Levels = tuple[Array, Array, Array]     # of light: mean, variance, inverse error of that
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,14 @@ def with_bias(read_noise: float, darks: int) -> float:
     """The noise of a dark pixel once the median of so many dark frames is subtracted: theirs is in it."""
     if darks == 0:
         return read_noise
-    share = 1 / darks if darks < 3 else np.pi / 2 / (darks + 0.5)        # of a median
+    # of a median: that of an even number is the mean of two
+    share = 1 / darks if darks < 3 else np.pi / 2 / (darks + (0.5 if darks % 2 else 1.3))
     return float(read_noise * np.sqrt(1 + share))
 
 
 def _spread(values: Array) -> float:
     """Standard deviation about the mean, without what is beyond CLIP of it."""
-    kept = values.ravel().astype(np.float64)
+    kept = values[np.isfinite(values)].astype(np.float64)
     for _ in range(20):
         middle, width = kept.mean(), kept.std()
         inside = np.abs(kept - middle) <= CLIP * max(width, 1e-12)
@@ -107,35 +110,75 @@ def _fourth(array: Array) -> Array:
 def photon_transfer(flat: Array, read_noise: float, saturation: float, second: Array | None = None) -> Transfer:
     """Gain from a flat, dispersion along y, bias subtracted, all in ADU.
 
-    read_noise: of the flat as it is: larger by a factor of sqrt(2) where a single frame was subtracted as bias
+    read_noise: of the flat as it is: larger by a factor of sqrt(2) where a single frame was subtracted as bias. Of two
+        flats that of a frame as it is read, as what was subtracted from both drops out of their difference
     second: another flat of the same light: the variance is half that of their difference then, and what differs from
         pixel to pixel drops out. From one flat alone it is that of the fourth differences along y, from which smooth
         light drops out, and the sensitivity of the pixels counts in the term of the square.
     Raises InputError where there is no light, or the variance does not grow with it.
     """
-    if second is None:
+    levels = _levels([flat] if second is None else [flat, second], read_noise, saturation)
+    slope, uneven = _slopes(levels, read_noise, alone=second is None)
+    if slope <= 0:
+        raise _flat_tells_nothing(levels)
+    return Transfer(1 / slope, math.sqrt(uneven), levels[0], levels[1])
+
+
+def gain_from(flats: Sequence[Array], read_noise: float, saturation: float) -> float:
+    """Gain from one flat or two as photon_transfer has it, where the read noise is known in electrons; the rest in ADU.
+
+    The read noise in ADU follows from the gain: with s = 1 / gain, variance = (read_noise s)^2 + light s + ..
+    """
+    from scipy.optimize import brentq  # loading takes a while, and hardly anybody needs it
+
+    floor, slope = 0.0, 0.0
+    for _ in range(2):                      # the levels begin at the read noise
+        levels = _levels(flats, floor, saturation)
+
+        def found(s: float, levels: Levels = levels) -> float:
+            return _slopes(levels, read_noise * s, alone=len(flats) == 1)[0]
+
+        if found(0.0) <= 0:
+            raise _flat_tells_nothing(levels)
+        slope = float(brentq(lambda s, found=found: found(s) - s, 0.0, found(0.0)))
+        floor = read_noise * slope
+    return 1 / slope
+
+
+def _flat_tells_nothing(levels: Levels) -> InputError:
+    return InputError(f"the variance of the flat does not grow with its light ({levels[0][-1]:.4g} ADU at most): give "
+                      "flats of one exposure each, unprocessed, or the gain")
+
+
+def _slopes(levels: Levels, read_noise: float, *, alone: bool) -> tuple[float, float]:
+    """How the variance beyond the read noise grows with the light and, of a flat alone, with its square; 0 or more."""
+    level, variance, weight = levels
+    terms = np.stack([level, level**2] if alone else [level], axis=1) * weight[:, None]
+    found = np.maximum(np.linalg.lstsq(terms, (variance - read_noise**2) * weight, rcond=None)[0], 0.0)
+    return float(found[0]), float(found[1]) if alone else 0.0
+
+
+def _levels(flats: Sequence[Array], read_noise: float, saturation: float) -> Levels:
+    """Light of one flat or two, its variance and the inverse error of that, see _by_level."""
+    # what is no number is left out like what is saturated
+    flat, *other = (np.where(np.isfinite(part), part, saturation) for part in flats)
+    if not other:
         rows = len(flat) - DIFFERENCES
         noise = _fourth(flat)
         light = uniform_filter1d(flat, 5, axis=0)[2:rows + 2]
         high = np.max([flat[k:k + rows] for k in range(5)], axis=0)
     else:
+        second = other[0]
         noise, light, high = (flat - second) / np.sqrt(2), (flat + second) / 2, np.maximum(flat, second)
         noise = noise - light * np.median(noise[light > np.median(light)] / light[light > np.median(light)])
-    level, variance, weight = _by_level(noise, light, high < 0.8 * saturation, read_noise)
-    terms = np.stack([level, level**2], axis=1) if second is None else level[:, None]
-    scaled, left = terms * weight[:, None], (variance - read_noise**2) * weight
-    found = np.maximum(np.linalg.lstsq(scaled, left, rcond=None)[0], 0.0)
-    if found[0] <= 0:
-        raise InputError(f"the variance of the flat does not grow with its light ({level[-1]:.4g} ADU at most): give "
-                         "flats of one exposure each, unprocessed, or the gain")
-    return Transfer(float(1 / found[0]), float(np.sqrt(found[1])) if len(found) > 1 else 0.0, level, variance)
+    return _by_level(noise, light, high < 0.8 * saturation, read_noise)
 
 
-def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -> tuple[Array, Array, Array]:
+def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -> Levels:
     """Light, variance and its inverse error at some levels of light, evenly spaced in its logarithm."""
     values, noise = light[good], noise[good]
     top = np.quantile(values, 0.999) if len(values) else 0.0
-    if top < 20 * read_noise:
+    if top <= 20 * read_noise:
         raise InputError(f"the flat has no light ({top:.4g} ADU at most, read noise {read_noise:.3g}): give a "
                          "brighter one")
     edges = np.geomspace(max(read_noise, top / 1e4), top, LEVELS + 1)
@@ -152,12 +195,26 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
 
 
 def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
-    """The bias of each row, (ny, 1), from the columns lo .. hi - 1 of the overscan, smoothed along y."""
+    """The bias of each row, (ny, 1), from the columns lo .. hi - 1 of the overscan, smoothed along y.
+
+    A mean of SMOOTH rows, and a straight line at both ends: a bias that drifts is not off there. Rows without a number
+    in the overscan have that of the rows around. Raises InputError where the columns are none of the image's, or hold
+    no number.
+    """
+    from scipy.signal import savgol_filter  # loading takes a while, and other ways to the bias do not need it
+
     lo, hi = columns
     if not 0 <= lo < hi <= raw.shape[1]:
         raise InputError(f"overscan {lo}:{hi} does not lie within the {raw.shape[1]} columns of the image")
-    rows = np.median(raw[:, lo:hi].astype(np.float64), axis=1)
-    return uniform_filter1d(rows, min(51, len(rows)))[:, None]
+    part = np.where(np.isfinite(raw[:, lo:hi]), raw[:, lo:hi], np.nan).astype(np.float64)
+    known = np.flatnonzero(np.isfinite(part).any(axis=1))
+    if not len(known):
+        raise InputError(f"overscan {lo}:{hi} holds no number; give the columns that the camera has it in")
+    place = np.arange(len(part))
+    rows = np.interp(place, known, np.nanmedian(part[known], axis=1))
+    half = (min(SMOOTH, len(rows)) - 1) // 2
+    smooth: Array = savgol_filter(rows, 2 * half + 1, min(half, 1))
+    return smooth[:, None]
 
 
 def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, dispersion: str = "y", mirror: bool = False,
@@ -185,11 +242,12 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
     ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)
     pix, ivar, bits = (np.ascontiguousarray(turned(array, dispersion)[:, across]) for array in (light, ivar, mask))
-    header = (*cards, Card("BUNIT", "electron"), Card("GAIN", detector.gain, "electron/ADU"),
-              Card("RDNOISE", detector.read_noise, "electron"), Card("SATURATE", detector.saturation, "ADU"),
-              Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
-              Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"),
-              Card("MIRRORED", mirror, "fibres descended as read"))
-    image = Image(pix.astype(np.float32), ivar.astype(np.float32), header, read_noise=detector.read_noise,
+    own = (Card("BUNIT", "electron"), Card("GAIN", detector.gain, "electron/ADU"),
+           Card("RDNOISE", detector.read_noise, "electron"), Card("SATURATE", detector.saturation, "ADU"),
+           Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
+           Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"),
+           Card("MIRRORED", mirror, "fibres descended as read"))
+    others = (card for card in cards if card.key not in {mine.key for mine in own})
+    image = Image(pix.astype(np.float32), ivar.astype(np.float32), (*others, *own), read_noise=detector.read_noise,
                   noise=np.full(pix.shape, detector.read_noise, np.float32))
     return image, bits.astype(np.int32)

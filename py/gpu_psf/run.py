@@ -146,10 +146,9 @@ def _spots(fit: Fit) -> Array:
     local = (state.weight * state.residual**2)[state.stamps.place].sum(axis=1)
     count = np.maximum((state.weight > 0)[state.stamps.place].sum(axis=1), 1)
     fibre = task.spots.fibre + fit.frame.first
-    wave = wavelengths(fit.frame.start, fibre, task.spots.wave)
-    return np.stack([task.spots.exposure, fibre, wave, state.stamps.x,
-                     state.stamps.y, state.flux * state.stamps.image[:, 0].sum(axis=(1, 2)), 1 / state.variance,
-                     local / count, task.firm], axis=1).astype(np.float64)
+    wave, light = wavelengths(fit.frame.start, fibre, task.spots.wave), state.stamps.image[:, 0].sum(axis=(1, 2))
+    return np.stack([task.spots.exposure, fibre, wave, state.stamps.x, state.stamps.y, state.flux * light,
+                     1 / (state.variance * light**2), local / count, task.firm], axis=1).astype(np.float64)
 
 
 def _words(part: Mapping[str, Any]) -> str:

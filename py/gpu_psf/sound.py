@@ -71,18 +71,18 @@ def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
     """Pixels (x, y) by which arcs are shifted against each other, 0 where that may be noise; the same in widths.
 
     A spot's shift is what its residuals have of its derivatives, no pixel left out; the median over spots is taken, of
-    which odd ones do not matter.
+    which odd ones do not matter. Arcs with hardly a bright spot say nothing, and hide nothing of the others.
     """
     stamps, spots = state.stamps, task.spots
-    count = int(spots.exposure.max()) + 1
     variance = (task.pixels.read_variance + np.maximum(project(task.pixels, stamps, state.flux), 0.0)).ravel()
     weight = np.where(task.left_out, 0.0, 1 / variance)
     slope = stamps.image[:, 1:3].reshape(len(spots), 2, -1) * state.flux[:, np.newaxis, np.newaxis]
     pull = (slope * (weight * state.residual)[stamps.place][:, np.newaxis]).sum(axis=2)
     known = (slope**2 * weight[stamps.place][:, np.newaxis]).sum(axis=2)
     told = (state.flux > TOLD * np.sqrt(state.variance)) & (known > 0).all(axis=1)
-    arcs = [told & (spots.exposure == n) for n in range(count)]
-    if count < 2 or min(mine.sum() for mine in arcs) < FEW:
+    arcs = [told & (spots.exposure == n) for n in np.unique(spots.exposure)]
+    arcs = [mine for mine in arcs if mine.sum() >= FEW]
+    if len(arcs) < 2:
         return np.zeros(2), np.zeros(2)
     shifts = np.array([np.median(pull[mine] / known[mine], axis=0) for mine in arcs])
     errors = np.array([np.sqrt(0.5 * np.pi / known[mine].sum(axis=0)) for mine in arcs])

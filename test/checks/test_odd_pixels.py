@@ -180,6 +180,19 @@ def test_the_largest_ivar_is_that_of_the_read_noise_or_of_the_image():
     assert most_ivar(Image(pix, ivar, read_noise=0.0)) == pytest.approx(10.0)
 
 
+def test_rows_of_a_sample_that_are_masked_say_nothing_of_the_rest():
+    """Ivars were judged by the few good pixels of such rows, and a frame's good ones were odd."""
+    ivar = np.ones((2000, 100))
+    ivar[5::12] = 0.0                                    # all rows of the sample, but for a column that is noisy
+    ivar[:, 7] = 1e-3 * ivar[:, 7]
+    ivar[5::12, 7] = 1e-3
+    assert most_ivar(Image(np.zeros_like(ivar), ivar)) == pytest.approx(100.0)
+    few = np.zeros((100, 100))
+    few[50, :9] = 1.0
+    few[51, 3] = 1e4
+    assert most_ivar(Image(np.zeros_like(few), few)) > 1e300
+
+
 @pytest.mark.parametrize("good", [0, 1, 3, 99, 100, 150, 5000])
 def test_images_of_one_ivar_or_few_pixels_lose_nothing(good):
     """Honest noise and one bright pixel among few: there is nothing that it could be judged against."""

@@ -81,6 +81,28 @@ def test_variance_of_the_noise() -> None:
                                rtol=3e-7)
 
 
+@pytest.mark.parametrize("change", [{}, {"flavor": "flat"}, {"flavor": "arc"}, {"flavor": "arc", "exact_lines": True}])
+def test_twice_the_time_makes_twice_the_light(change: dict) -> None:
+    """But for the truth's rounding to float32. What a lamp glows beside its lines did not grow."""
+    short, long = (simulate(replace(TINY, exptime=time, defects=NO_DEFECTS, **change)) for time in (20.0, 40.0))
+    np.testing.assert_allclose(long.truth.flux, 2 * short.truth.flux, rtol=1e-6)
+    np.testing.assert_allclose(long.expected, 2 * short.expected, rtol=1e-6, atol=1e-6 * short.expected.max())
+
+
+def test_cameras_of_one_exposure_have_noise_and_cosmic_rays_of_their_own() -> None:
+    """Noise of 20000 pixels is correlated by less than 5 / 20000^(1/2); cosmics and random masks meet by chance."""
+    cameras = ["tiny0", "tiny1", "tiny9"]
+    made = [simulate(replace(TINY, camera=camera, exptime=2e4, defects=Defects(masked_fraction=0.02)))
+            for camera in cameras]
+    noise = np.corrcoef([((one.image.pix - one.expected) * np.sqrt(one.image.ivar)).ravel() for one in made])
+    assert np.abs(noise - np.eye(3)).max() < 5 / np.sqrt(made[0].mask.size)
+    for bit in (CcdMask.COSMIC, CcdMask.BAD):
+        first, second = ((one.mask & bit) != 0 for one in made[:2])
+        assert (first & second).sum() < 0.5 * first.sum()
+    numbers = [SimConfig(camera=f"{band}{n}").number for band in "brz" for n in range(10)]
+    assert len(set(numbers)) == 30 and SimConfig(camera="r").number == 0
+
+
 def test_without_noise(whole) -> None:
     clean = simulate(replace(TINY, noise=False, defects=NO_DEFECTS))
     np.testing.assert_array_equal(clean.image.pix, clean.expected.astype(np.float32))
@@ -115,6 +137,14 @@ def test_saturation() -> None:
     assert np.all(made.expected[full] > 0.95 * FULL_WELL) and not made.image.ivar[full].any()
 
 
+def test_hidden_cosmics_fill_no_pixel_beyond_its_well() -> None:
+    """On light of up to 65000 electrons, where all that a pixel holds is capped; hits on faint light are unmasked."""
+    made = simulate(replace(TINY, program="bright", exptime=9e5, seed=2, defects=Defects(hidden_cosmics=True)))
+    good = made.image.ivar > 0
+    assert made.image.pix[good].max() < FULL_WELL
+    assert ((made.charge > 0) & good).sum() > 1000
+
+
 @pytest.mark.parametrize("name,part", [("A", np.s_[:96, :52]), ("B", np.s_[:96, 52:]), ("C", np.s_[96:, :52]),
                                        ("D", np.s_[96:, 52:])])
 def test_dead_amplifier(name: str, part, whole) -> None:
@@ -132,7 +162,7 @@ def test_pixels_are_pinned() -> None:
     from gpu_extract.simulate.header import VERSION
 
     made = simulate(SimConfig(camera="tiny", seed=1))
-    assert VERSION == 1
+    assert VERSION == 2
     np.testing.assert_allclose(
         [made.expected.sum(), made.expected[96, 28], float(made.image.pix[100, 60]), int(made.mask.sum()),
          float(made.truth.flux.sum(dtype=float))], PINNED, rtol=1e-6)

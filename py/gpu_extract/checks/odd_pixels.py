@@ -53,7 +53,7 @@ def most_ivar(image: Image) -> float:
     allowed = OF_NOISE / noise / noise if noise and noise > 0 else 0.0
     if not 0.0 < float(_sample(image.ivar).max()) <= allowed < np.inf:        # else that is above the quantile, too
         ivar = _good(image)
-        if len(ivar) == 0:
+        if len(ivar) < FEWEST:
             return _LARGEST
         usual = float(np.quantile(ivar, IVAR_QUANTILE, method="higher"))
         allowed = allowed if allowed >= usual else OF_IVAR * usual
@@ -237,9 +237,13 @@ def _sample(array: np.ndarray) -> np.ndarray:
 
 
 def _good(image: Image) -> Array:
-    """Some of the image's ivar, those that are finite and above 0."""
-    ivar = _sample(image.ivar)
-    return ivar[(ivar > 0) & (ivar < np.inf)]
+    """Some of the image's ivar, those that are finite and above 0; all of them where rows of a sample have too few."""
+    for take in (_sample, np.ravel):
+        ivar = take(image.ivar)
+        good: Array = ivar[(ivar > 0) & (ivar < np.inf)]
+        if len(good) >= ENOUGH:
+            break
+    return good
 
 
 def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:

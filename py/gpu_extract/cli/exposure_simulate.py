@@ -51,7 +51,9 @@ def _config(args: argparse.Namespace, number: int) -> "SimConfig":
 
 def _files(folder: str, config: "SimConfig") -> tuple[Path, str, str]:
     """The folder in which a frame's files are kept, and their names."""
-    kept = Path(folder) / FOLDER / f"{config.camera}-{config.expid:08d}-{config.digest()}"
+    from gpu_extract.simulate.header import VERSION
+
+    kept = Path(folder) / FOLDER / f"v{VERSION}-{config.camera}-{config.expid:08d}-{config.digest()}"
     return kept, f"preproc-{config.camera}-{config.expid:08d}.fits", f"psf-{config.camera}-{config.expid:08d}.fits"
 
 

@@ -108,7 +108,7 @@ def _left_of(line: Array, others: Array) -> float:
     light = line
     for _ in range(2):
         root = 1.0 / np.sqrt(np.maximum(light, 0.0) + DARK * line.max())
-        light = others @ np.linalg.lstsq(others * root[:, None], line * root)[0]
+        light = others @ np.linalg.lstsq(others * root[:, None], line * root, rcond=None)[0]
     return float((line - light).max() / light.max())
 
 

@@ -152,6 +152,11 @@ class SimConfig:
         return int(self.camera[len(self.band):] or 0)
 
     @property
+    def number(self) -> int:
+        """Of the camera: cameras of one exposure, which have one seed, have noise and cosmic rays of their own."""
+        return 10 * {"b": 1, "z": 2}.get(self.band, 0) + self.spectrograph
+
+    @property
     def field(self) -> int:
         """Seed of the targets."""
         return self.seed if self.field_seed is None else self.field_seed

@@ -46,9 +46,7 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
     charge: what cosmic rays leave is added to this, too, (ny, ncolumn) electron
     """
     ny, nx = detector.shape
-    full = pix >= FULL_WELL
-    pix[full] = FULL_WELL
-    mask[full] |= CcdMask.SATURATED
+    _fill_wells(pix, mask)
     for block in range(-(-pix.shape[1] // nx)):
         part = (slice(None), slice(block * nx, min((block + 1) * nx, pix.shape[1])))
         _bad_columns(pix[part], mask[part], config=config, nx=nx, block=block)
@@ -57,8 +55,16 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
             _dead_amplifier(pix[part], mask[part], config.defects.dead_amplifier, nx=nx)
         if config.defects.cosmics and config.noise and config.flavor == "science":
             charge[part] += _cosmics(pix[part], mask[part], config=config, detector=detector, block=block)
+    if config.defects.hidden_cosmics:           # pixels that nothing masks hold no more than others
+        _fill_wells(pix, mask)
     if config.defects.masked_fraction > 0:
         _mask_share(pix, mask, config)
+
+
+def _fill_wells(pix: np.ndarray, mask: np.ndarray) -> None:
+    full = pix >= FULL_WELL
+    pix[full] = FULL_WELL
+    mask[full] |= CcdMask.SATURATED
 
 
 def _bad_columns(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, nx: int, block: int) -> None:
@@ -99,7 +105,7 @@ def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: 
              block: int) -> np.ndarray:
     """Straight tracks of all directions; long where they graze the CCD. Returns their charge (ny, ncolumn) electron."""
     ny, nx = detector.shape
-    random = stream(config.seed, Purpose.COSMIC, block, config.spectrograph)
+    random = stream(config.seed, Purpose.COSMIC, block, config.number)
     ntrack = random.poisson(detector.cosmic_rate * ny * nx * PIXEL_AREA * config.seconds / 60.0)
     y, x, angle = random.random((3, ntrack))
     length = np.minimum(1.0 + random.exponential(8.0, ntrack), 150.0)
@@ -121,7 +127,8 @@ def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: 
 
 def _mask_share(pix: np.ndarray, mask: np.ndarray, config: SimConfig) -> None:
     for row in range(pix.shape[0]):
-        bad = stream(config.seed, Purpose.PIXELMASK, row).random(pix.shape[1]) < config.defects.masked_fraction
+        random = stream(config.seed, Purpose.PIXELMASK, row, config.number)
+        bad = random.random(pix.shape[1]) < config.defects.masked_fraction
         pix[row, bad] = np.float32(-9999.0)
         mask[row, bad] |= CcdMask.BAD
 

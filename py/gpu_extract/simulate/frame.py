@@ -179,7 +179,7 @@ def _noisy(config: SimConfig, expected: Array, read_noise: np.ndarray, threads: 
 
     def rows(first: int) -> None:
         part = slice(first, first + NOISE_ROWS)
-        add_noise(pix[part], expected[part], read_noise[part], seed=config.seed, first_row=first)
+        add_noise(pix[part], expected[part], read_noise[part], seed=config.seed, camera=config.number, first_row=first)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(rows, range(0, len(pix), NOISE_ROWS)))

@@ -8,7 +8,7 @@ from gpu_extract.simulate.config import AMPLIFIERS, SimConfig
 from gpu_extract.simulate.instrument import Detector
 from gpu_extract.simulate.targets import Target, target_of
 
-VERSION = 1                     # raised by every change that moves a pixel: cached frames are then made anew
+VERSION = 2                     # raised by every change that moves a pixel: cached frames are then made anew
 BROKEN_FIBRE = 4                # bit 2 of desispec.maskbits.fibermask
 _FIELD_RA, _FIELD_DEC = 150.1, 2.2
 _PLATE_SCALE = 0.0706           # mm on the focal plane for an arcsecond at the field's middle, about

@@ -1,7 +1,7 @@
 """Photon and read noise, pixel by pixel, each from its own counter.
 
-A pixel's noise is a function of (seed, row, column, expected light, read noise):
-one block of Philox 4x64-10 (Salmon et al. 2011, SC11) with the key (seed, PIXEL)
+A pixel's noise is a function of (seed, camera, row, column, expected light, read noise):
+one block of Philox 4x64-10 (Salmon et al. 2011, SC11) with the key (seed, PIXEL + 256 camera)
 and the counter (attempt, row, column, 0). Two of its words make a normal
 deviate for the read noise (Box & Muller 1958), two a Poisson deviate: by summing
 the distribution up below 12 expected electrons, above by transformed rejection
@@ -108,9 +108,11 @@ def _add_noise(out, expected, read_noise, first_row, key0, key1):
             out[row, column] = count + normal * read_noise[row, column]
 
 
-def add_noise(out: np.ndarray, expected: np.ndarray, read_noise: np.ndarray, *, seed: int, first_row: int = 0) -> None:
+def add_noise(out: np.ndarray, expected: np.ndarray, read_noise: np.ndarray, *, seed: int, camera: int = 0,
+              first_row: int = 0) -> None:
     """Fill `out` (electron) with a Poisson deviate of `expected` plus a normal one of width `read_noise`.
 
-    All three (nrow, ncolumn), rows of the detector from `first_row` on; columns count from 0.
+    All three (nrow, ncolumn), rows of the detector from `first_row` on; columns count from 0. camera: its
+    number, see SimConfig.number.
     """
-    _add_noise(out, expected, read_noise, first_row, np.uint64(seed), np.uint64(Purpose.PIXEL))
+    _add_noise(out, expected, read_noise, first_row, np.uint64(seed), np.uint64(Purpose.PIXEL + 256 * camera))

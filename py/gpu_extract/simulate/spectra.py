@@ -35,6 +35,7 @@ _BANDS = ((6869.0, 22.0, 0.5), (7186.0, 60.0, 0.12), (7595.0, 30.0, 1.3), (8165.
 # Fraunhofer lines of moonlight: wavelength (A), depth, sigma (A)
 _MOON = ((3934.8, 0.6, 8.0), (3969.6, 0.6, 8.0), (4305.6, 0.3, 10.0), (4862.7, 0.25, 4.0), (5176.6, 0.25, 8.0),
          (5891.6, 0.4, 1.5), (5897.6, 0.35, 1.5), (6564.6, 0.3, 4.0))
+LINES_FOR = 5.0                 # seconds in which lines have the electrons of the list, and lamps glow 1 electron/A
 _LAMP = 12000.0                 # flat lamp, electron/A at full throughput and 120 s
 
 
@@ -98,7 +99,8 @@ def common_light(config: SimConfig, wave: Array) -> Array:
     """Light that enters all fibres alike (sky, lamp), electron/Angstrom at throughput 1, (nwave,)."""
     step = (wave[-1] - wave[0]) / (len(wave) - 1)
     if config.flavor == "arc":
-        return system_throughput(config.band, wave) + deposit(wave, *lamp_lines(config)) / step
+        glow = config.seconds / LINES_FOR * system_throughput(config.band, wave)
+        return glow + deposit(wave, *lamp_lines(config)) / step
     if config.flavor == "flat":
         colour = np.exp(-0.5 * ((wave - 7800.0) / 2600.0) ** 2)
         return _LAMP * config.seconds / 120.0 * colour * system_throughput(config.band, wave)
@@ -116,7 +118,7 @@ def common_light(config: SimConfig, wave: Array) -> Array:
 def lamp_lines(config: SimConfig) -> tuple[Array, Array]:
     """Wavelengths of the lamps' lines, and their electrons at throughput 1."""
     lines, strength = arc_lines()
-    return lines, strength * config.seconds / 5.0
+    return lines, strength * config.seconds / LINES_FOR
 
 
 def moonlight(wave: Array) -> Array:

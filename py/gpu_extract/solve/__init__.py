@@ -99,7 +99,7 @@ def _smallest(steps: Array) -> float:
     diagonal = 1.0 / length
     diagonal[1:] += beta[1:] / length[:-1]
     if len(diagonal) > 1:       # scipy.linalg.eigvalsh_tridiagonal asks this, too, after a hundred times as long
-        diagonal, _, info = lapack.dstevd(diagonal, np.sqrt(beta[1:]) / length[:-1], compute_v=0)
+        diagonal, info = lapack.dsterf(diagonal, np.sqrt(beta[1:]) / length[:-1])
         if info != 0:
             return 1e-16
     return float(min(max(diagonal[0], 1e-16), 1.0))

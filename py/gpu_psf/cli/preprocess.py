@@ -116,20 +116,23 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
 
 def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":
     """Gain and read noise, given, measured or described, in this order. Raises InputError where they are unknown."""
-    from gpu_psf.preprocess import Detector, photon_transfer, read_noise_of, turned, with_bias
-    from gpu_psf.raw import read_raw
+    from gpu_psf.preprocess import Detector, gain_from, photon_transfer, read_noise_of, turned, with_bias
 
-    given = args.read_noise if args.read_noise is not None or darks else known.read_noise
+    given: Any = args.read_noise if args.read_noise is not None or darks else known.read_noise
     gain = args.gain if args.gain is not None or args.transfer else known.gain
     if (given is None and not darks) or (gain is None and not args.transfer):
         what = "--read-noise, or --dark" if given is None and not darks else "--gain, or --transfer"
         raise InputError(f"gain and read noise must be known: give {what}, or a --spectrograph that says them")
+    dark: Any = read_noise_of(darks) if darks else None
     if gain is None:
-        flats = [turned(read_raw(name)[0] - bias, args.dispersion) for name in args.transfer]
-        if len(flats) > 2 or any(flat.size != raw.size for flat in flats):
-            raise InputError(f"--transfer: {len(flats)} flats are given, of {flats[0].shape} pixels; needed are one or "
-                             "two as large as the image")
-        noise = with_bias(read_noise_of(darks), len(darks)) if darks or given is None else given
-        gain = photon_transfer(flats[0], noise, args.saturation, flats[1] if len(flats) == 2 else None).gain
-    read_noise = given if given is not None else with_bias(read_noise_of(darks), len(darks)) * gain
+        if len(args.transfer) > 2:
+            raise InputError(f"--transfer: {len(args.transfer)} flats are given, needed are one or two")
+        flats = [_read_like("--transfer", name, raw, args.input) for name in args.transfer]
+        flats = [turned(flat - (bias if darks else _bias(args, flat, darks, known)), args.dispersion) for flat in flats]
+        if dark is None:
+            gain = gain_from(flats, given, args.saturation)
+        else:       # the darks' own noise is on both flats alike
+            gain = photon_transfer(flats[0], dark if len(flats) == 2 else with_bias(dark, len(darks)), args.saturation,
+                                   flats[1] if len(flats) == 2 else None).gain
+    read_noise = with_bias(dark, len(darks)) * gain if given is None else given
     return Detector(gain, read_noise, args.saturation)

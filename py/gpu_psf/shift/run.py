@@ -69,7 +69,7 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
     """
     config = config or ShiftConfig()
     _check(image, psf)
-    noise = float(np.sqrt(np.median(read_variance(image, np.s_[::16, ::16]))))
+    noise = _noise(image)
     marks = choose_all(psf, sky_lines() if lines is None else lines)
     count = sum(len(mine.chosen) for mine in marks)
     if lines is not None and not count:
@@ -94,6 +94,14 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
         raise InputError(f"the light on the traces tells the shift to {dx.error():.2f} pixels only, needed are "
                          f"{UNSURE}: give a longer exposure, or a lower degree")
     return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
+
+
+def _noise(image: Image) -> float:
+    """The usual read noise, electron: of good pixels, as READNOISE may hold anything under a mask."""
+    some = np.s_[::16, ::16]
+    good = image.ivar[some] > 0
+    variance = np.broadcast_to(read_variance(image, some), good.shape)[good]
+    return float(np.sqrt(np.median(variance))) if len(variance) else 1.0
 
 
 def _range(psf: PsfModel) -> tuple[float, float]:
