@@ -59,6 +59,24 @@ def test_settings_in_the_documentation_are_those_of_the_code() -> None:
     assert sorted(named) == sorted(f.name for f in fields(ExtractConfig))
 
 
+def test_arguments_in_the_documentation_are_those_of_the_code() -> None:
+    """In order; `...` stands for those that a table of its own has, and optional ones of functions may be left out."""
+    import inspect
+
+    import gpu_extract
+
+    text = (ROOT / "doc" / "api.md").read_text(encoding="utf-8")
+    calls = re.findall(r"`(\w+)\(([^)]*)\)`", re.search(r"^\| name \|.*?\n\n", text, re.DOTALL | re.MULTILINE)[0])
+    assert len(calls) >= 9
+    for name, arguments in calls:
+        wanted = list(inspect.signature(getattr(gpu_extract, name)).parameters.values())
+        named = [word for word in arguments.split(", ") if word not in ("*", "...")]
+        left = [each for each in wanted if each.name not in named]
+        assert named == [each.name for each in wanted if each.name in named], name
+        assert "..." in arguments or (name[0].islower() and all(each.default is not each.empty for each in left)) \
+            or not left, name
+
+
 def test_everything_public_can_be_had() -> None:
     import gpu_extract
 

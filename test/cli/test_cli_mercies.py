@@ -1,5 +1,6 @@
 """What a command says to somebody who mistyped, mixed something up, or reads its log later."""
 import argparse
+import cProfile
 import importlib
 import io
 import logging
@@ -129,6 +130,20 @@ def test_whoever_reads_may_leave(words, both, tmp_path, small_frames):
     said = b"" if both or "none.fits" not in words else b"gpu_compare: error: none.fits: no such file; check the path\n"
     wanted = ExitCode.CHECK_FAILED if "b.fits" in words else ExitCode.INPUT if "none.fits" in words else ExitCode.DONE
     assert (done.returncode, done.stderr or b"") == (wanted, said)
+
+
+@pytest.mark.parametrize("program", ["gpu_perf", "gpu_stress"])
+def test_whoever_reads_a_profile_may_leave(program, tmp_path):
+    """`gpu_perf proflog FILE | head` ended as an internal error."""
+    profile = cProfile.Profile()
+    profile.runcall(sorted, range(9), key=lambda x: -x)
+    profile.dump_stats(tmp_path / "profile")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, str(BIN / program), "proflog", str(tmp_path / "profile")], stdout=write,
+                          stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (ExitCode.DONE, b"")
 
 
 @pytest.mark.parametrize(("module", "words"), [

@@ -326,7 +326,7 @@ WRITING = (
     Writing("the folder disappears", outside.goes_away, "No such file or directory"),
 )
 
-# a lost rank: phase, kind, rank; LOST_QUICK runs every time, the others in .ci/full
+# a lost rank: phase, kind, rank; LOST_QUICK runs every time, unless it takes long, the others in .ci/full
 PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
 KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
 LOST_QUICK = (("start", "kill", 1), ("read", "exception", 2), ("share", "exit0", 1), ("extract", "stop and kill", 1),
@@ -338,7 +338,7 @@ LOST = tuple((phase, kind, victim) for phase in PHASES for kind in KINDS
 # with other numbers of ranks: phase, kind, victim, ranks
 LOST_OF = tuple((phase, kind, ranks - 1, ranks) for phase, kind in (("share", "kill"), ("extract", "exception"),
                                                                    ("write", "stop and kill")) for ranks in (2, 7, 33))
-# a slow rank: phase, rank, ranks; the first runs every time
+# a slow rank: phase, rank, ranks
 SLOW = (("extract", 1, 3), ("start", 1, 3), ("read", 0, 3), ("share", 2, 3), ("gather", 0, 2), ("write", 0, 5),
         ("commit", 1, 3), ("extract", 32, 33))
 WHAT = {"exception": "an exception", "exit0": "it exits with code 0", "exit3": "it exits with code 3",

@@ -10,6 +10,7 @@ import rows  # noqa: E402
 
 PAGE = ROOT / "doc" / "reliability.md"
 HEAD = (Path(__file__).with_name("reliability.head.md")).read_text(encoding="utf-8")
+LONG = (ROOT / "test" / "long_tests.txt").read_text(encoding="utf-8")
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -40,12 +41,11 @@ def writing(row: rows.Writing) -> str:
 def lost() -> Iterable[Sequence[str]]:
     """By phase: what is done to which rank of how many; cases that run every time are in bold."""
     for phase in rows.PHASES:
-        quick = {(kind, victim) for p, kind, victim in rows.LOST_QUICK if p == phase}
         for kind in rows.KINDS:
-            on = [f"**{victim}**" if (kind, victim) in quick else str(victim)
-                  for p, k, victim in rows.LOST if (p, k) == (phase, kind)]
-            on += [f"**{victim}**" for k, victim in sorted(quick) if k == kind
-                   and (phase, kind, victim) not in rows.LOST]
+            quick = [victim for p, k, victim in rows.LOST_QUICK if (p, k) == (phase, kind)]
+            victims = [victim for p, k, victim in rows.LOST if (p, k) == (phase, kind)]
+            on = [f"**{n}**" if n in quick and f"ends_all[{phase}-{kind}-{n}]" not in LONG else str(n)
+                  for n in [*victims, *(n for n in quick if n not in victims)]]
             of = [str(ranks) for p, k, _, ranks in rows.LOST_OF if (p, k) == (phase, kind)]
             yield phase, rows.WHAT[kind], ", ".join(on), ", ".join(["3", *of])
 

@@ -112,7 +112,7 @@ def add_what(parser: Parser) -> None:
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all from --specmin on)")
     add("--barycentric-correction", action="store_true",
-        help="correct wavelengths to the barycentre of the solar system")
+        help="correct wavelengths to the barycentre of the solar system, as seen from Kitt Peak")
 
 
 def add_how(parser: Parser) -> None:
@@ -126,15 +126,16 @@ def add_how(parser: Parser) -> None:
         help="fractional error of the PSF model in chi2 (default: the preset's, else the PSF's)")
     add("--bundlesize", metavar="N", type=int, default=25,
         help="fibres per bundle if the PSF has no BUNDLE (default 25)")
-    add("--nsubbundles", metavar="N", type=int, help="dense core: groups of fibres per bundle")
+    add("--nsubbundles", metavar="N", type=int,
+        help="dense core: groups of fibres per bundle (default: every fibre by itself)")
     add("--nwavestep", metavar="N", type=int, help="dense core: bins per patch (default 50)")
     add("--tolerance", metavar="X", type=float,
         help="error of the flux that padding may leave, in units of its sigma (default 1e-8)")
     add("--passes", metavar="N", type=int, default=1,
-        help="how often the image is solved (default 1). Use 2 if IVAR was made from the noisy pixels, or if MASK "
-             "lacks cosmics: the second pass weighs pixels by a model of the image, and leaves out those that stand "
-             "out from it. Two passes take less than twice the time, and need an image in electrons; three or more run "
-             "on the CPU")
+        help="how often the image is solved, 1 to 9 (default 1). Use 2 if IVAR was made from the noisy pixels, or if "
+             "MASK lacks cosmics: the second pass weighs pixels by a model of the image, and leaves out those that "
+             "stand out from it. Two passes take less than twice the time, and need an image in electrons; three or "
+             "more run on the CPU")
     add("--keep-cosmics", action="store_true",
         help="with --passes 2 or more: use pixels that stand out from the model (default: they are taken as masked)")
     add("--psferr-in-ivar", action="store_true",

@@ -7,8 +7,8 @@ in bundles, a Gauss-Hermite PSF that changes with fibre and wavelength, the nigh
 real lines, stars, galaxies and quasars, photon and read noise, and what goes wrong.
 
 Three files are written: the image (IMAGE, IVAR, MASK, READNOISE, FIBERMAP), the PSF
-(GAUSS-HERMITE, version 3) and the truth (WAVELENGTH, FLUX, TARGETS). gpu_extract reads
-the first two."""
+(GAUSS-HERMITE, version 3; TABULATED for the camera side) and the truth (WAVELENGTH,
+FLUX, TARGETS). gpu_extract reads the first two."""
 EPILOG = """\
 examples
   gpu_simulate -o preproc.fits

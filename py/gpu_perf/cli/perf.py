@@ -1,6 +1,5 @@
 """gpu_perf: where the time of a run went, what bounds it, and what to do about it."""
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,9 +76,9 @@ def _body(args: argparse.Namespace) -> int:
                      ("--ceilings", None if machine == "here" else machine)),
                     (("--html" if getattr(args, "html", None) else "-o", target),))
     if args.command == "proflog":
-        from gpu_perf.proflog import print_profile
+        from gpu_perf.proflog import profile_text
 
-        print_profile(args.file, sys.stdout, args.top)
+        say(profile_text(args.file, args.top), end="")
     elif args.command == "nsys":
         from gpu_perf import nsys, nsys_report
 

@@ -3,7 +3,6 @@ import argparse
 import json
 import os
 import platform
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -39,8 +38,8 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_stress.report import write_report
         say(write_report(args.folders, args.output or args.folders[0], plots=args.plots), end="")
     elif args.command == "proflog":
-        from gpu_perf.proflog import print_profile
-        print_profile(args.file, sys.stdout, args.top)
+        from gpu_perf.proflog import profile_text
+        say(profile_text(args.file, args.top), end="")
     elif args.command == "vendor":
         check_timeout(args.timeout)
         return ask_vendor(args.level, args.timeout)
