@@ -11,7 +11,6 @@ and after the last stand for tests at the ends. A row starts on a cache line: a 
 that straddles two costs twice, a third of the whole time.
 """
 # mypy: disallow-untyped-defs=False
-import math
 from functools import cache
 from typing import Any
 
@@ -22,14 +21,6 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import LANES, SIDES
 from gpu_extract.vectors.emit import Emit, written_out
 from gpu_extract.vectors.transpose import padded
-
-
-def aligned(*shape: int) -> np.ndarray:
-    """Zeros that start on a cache line."""
-    size = math.prod(shape)
-    block = np.zeros(size + 8)
-    first = -(block.__array_interface__["data"][0] // 8) % 8
-    return block[first:first + size].reshape(shape)
 
 
 def subtract_before(e: Emit, place: Any, at: int, b: int, c: list[list[Any]]) -> dict[int, Any]:
