@@ -10,7 +10,7 @@ import scipy.linalg
 
 import oracle
 from extraction import extracted, linear, moved
-from gpu_extract.checks import ideal, probe
+from gpu_extract.checks import ideal
 from gpu_extract.checks.probe import FINE, measure_decay, measure_neighbours, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND
 from gpu_extract.config import ExtractConfig

@@ -123,9 +123,9 @@ def _add_up(out, panel, y, weight):
 
 
 def make_works(count: int, reach: int) -> tuple[np.ndarray, ...]:
-    """Work arrays for `count` panels: L or inverse, D, 1/D, right sides, and two of a panel each."""
+    """Work arrays for `count` panels, holding anything: L or inverse, D, 1/D, right sides, and two of a panel each."""
     arena = Arena()
-    return tuple(arena.zeros(size) for size in _sizes(count, reach))
+    return tuple(arena.take(size) for size in _sizes(count, reach))
 
 
 def part_of(works: tuple[np.ndarray, ...], count: int, reach: int) -> tuple[np.ndarray, ...]:
