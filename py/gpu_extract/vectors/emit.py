@@ -350,7 +350,7 @@ class Emit:
         """
         columns = []
         for half in (offset, offset + 4):
-            parts = [self._four(row, half) for row in rows]
+            parts = [self.four(row, half) for row in rows]
             pairs = [self.shuffle(parts[n], parts[n + 2], range(8)) for n in (0, 1, 4, 5)]
             even = [self.shuffle(pairs[n], pairs[n + 1], [0, 8, 2, 10, 4, 12, 6, 14]) for n in (0, 2)]
             odd = [self.shuffle(pairs[n], pairs[n + 1], [1, 9, 3, 11, 5, 13, 7, 15]) for n in (0, 2)]
@@ -358,6 +358,6 @@ class Emit:
                 columns += [self.shuffle(a, b, first) for a, b in (even, odd)]
         return columns
 
-    def _four(self, pointer: Any, offset: int) -> Any:
+    def four(self, pointer: Any, offset: int) -> Any:
         """Four elements, whatever the number of lanes."""
         return self.builder.load(self.builder.bitcast(self.at(pointer, offset), doubles(4).as_pointer()), align=8)
