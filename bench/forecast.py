@@ -34,10 +34,10 @@ from gpu_extract.io.psf import read_psf
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.perf.source import commit
 from gpu_extract.run import extract
-from gpu_perf.forecast import Cost, Costs, Machine, exposure, extraction, interval
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from exposures import judge, record, values
+from forecast_model import Cost, Costs, Machine, exposure, extraction, interval
 
 from ranks import launcher, program, used_by_others
 

@@ -1,12 +1,15 @@
 """LAPACK without scipy.linalg: the same functions, whichever way they were loaded; in one thread."""
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from gpu_extract import lapack
 from gpu_extract.lapack import _at_work, one_thread
 
 VARIABLES = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
@@ -35,6 +38,13 @@ importlib.util.module_from_spec = refuse
 def test_the_functions_are_those_of_scipy(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_all_that_is_called_is_asked_for() -> None:
+    """The extension modules alone are taken where they have what is called, whichever scipy it is."""
+    text = "".join(path.read_text(encoding="utf-8") for path in Path(lapack.__file__).parent.rglob("*.py"))
+    called = set(re.findall(r"\b((?:lapack|blas)\.d\w+)\(", text))
+    assert called == {f"{library}.{name}" for library in ("lapack", "blas") for name in lapack._NEEDED[f"_f{library}"]}
 
 
 DENSE = """

@@ -210,8 +210,8 @@ def test_a_library_that_is_too_old_is_named(name: str, version: str, tmp_path: P
     (tmp_path / "sitecustomize.py").write_text(f"import {name}\n{name}.__version__ = '{version}'", encoding="utf-8")
     done = subprocess.run([sys.executable, str(ROOT / "bin" / "gpu_extract"), "-o", "x.fits"], cwd=tmp_path, text=True,
                           capture_output=True, env=os.environ | {"PYTHONPATH": str(tmp_path)}, timeout=120)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-    assert f"gpu_extract: error: {name} is {version} " in done.stderr and " or newer" in done.stderr
+    said = done.stderr.splitlines()[-1]         # kernels may have to be compiled before
+    assert done.returncode == 2 and said.startswith(f"gpu_extract: error: {name} is {version} ") and "or newer" in said
 
 
 def test_an_old_numpy_computes_nothing() -> None:

@@ -72,8 +72,6 @@ def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
 MOST_CORES = 2     # of a PSF
 MOST_SIDE = 129    # pixels of a spot's stamp along an axis: larger ones would take hours
 _UNITS = ("electron", "ph"), ("1 / electron2", "1 / ph2")      # of an image, and of its ivar
-
-
 _A_FIBERMAP = ("a FiberMap: FiberMap(rows) of gpu_extract.data makes one of a structured array, a Table's as_array() "
                "for example")
 

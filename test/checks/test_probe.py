@@ -10,7 +10,7 @@ import scipy.linalg
 
 import oracle
 from extraction import extracted, linear, moved
-from gpu_extract.checks import ideal, probe
+from gpu_extract.checks import ideal
 from gpu_extract.checks.probe import FINE, measure_decay, measure_neighbours, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND
 from gpu_extract.config import ExtractConfig
@@ -56,13 +56,13 @@ def test_broad_spots_ask_for_more():
     ("tails", 0.25, [192, 320, 640, 1280], False)])
 def test_longer_stretches_are_asked_where_light_reaches_far(family, step, lengths, seen, monkeypatch):
     """Of the stretches the first in which all of the decay is seen decides, or one that holds all bins of the PSF."""
-    psf, asked, windows = oracle.make_psf(family), [], probe.windows
+    psf, asked, windows = oracle.make_psf(family), [], ideal.windows
 
     def noted(psf, wavelength, bins):
         asked.extend([bins] if bins > 2 else [])      # two bins tell the broadest fibre
         return windows(psf, wavelength, bins)
 
-    monkeypatch.setattr(probe, "windows", noted)
+    monkeypatch.setattr(ideal, "windows", noted)
     found = measure_decay(psf, (6050.0, 6114.0, step), 1e-8)
     assert asked == lengths
     assert (found.beyond < lengths[-1] // 2) == seen

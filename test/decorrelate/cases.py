@@ -8,7 +8,7 @@ from scipy import sparse
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.narrow import definite, simd_banded, simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
-from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
+from gpu_extract.decorrelate.narrow.simd_banded import SIDES
 from gpu_extract.decorrelate.windows import simd_windows
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.vectors import transpose
@@ -177,9 +177,10 @@ def narrow_sum(band, sides, poles, ndiag, blocks=()):
     """(nwave, out_width): the narrow pole sum of one fibre among others; blocks: its windows, (first bin, S within)."""
     nwave, half = len(band), band.shape[1] - 1
     wide = max(half, ndiag)
-    out, work = aligned(3, nwave, simd_banded.out_width(ndiag)), aligned(simd_banded.work_size(nwave, half, ndiag))
-    bands, right = aligned(2, transpose.padded(half) + nwave, half + 1), aligned(3, nwave, SIDES)
-    both, columns = aligned(2, 8 + poles.shape[1]), aligned(simd_windows.room([len(m) for _, m in blocks], wide))
+    zeros = Arena().zeros
+    out, work = zeros(3, nwave, simd_banded.out_width(ndiag)), zeros(simd_banded.work_size(nwave, half, ndiag))
+    bands, right = zeros(2, transpose.padded(half) + nwave, half + 1), zeros(3, nwave, SIDES)
+    both, columns = zeros(2, 8 + poles.shape[1]), zeros(simd_windows.room([len(m) for _, m in blocks], wide))
     out[:], work[:], columns[:] = np.nan, 7.0, np.nan        # what an earlier, other fibre may have left there
     bands[1, -nwave:], right[2], both[:, 8:] = band, sides, poles
     windows, edges = simd_windows.packed([(), blocks], wide, columns)
@@ -203,5 +204,5 @@ def measured(half, icov, steps, *, fibre=0, given=None, bound=np.nan):
     beside = np.zeros((len(icov), nwave + 2 * (half + transpose.LANES)))
     schur = room.bands, room.rests, room.diagonals, room.shifts, room.band(1)
     simd_measure.measure(half)(found, schur, icov, places, (beside, beside), (definite.SETS, definite.KINDS),
-                              aligned(definite.room(half)), steps)
+                              Arena().zeros(definite.room(half)), steps)
     return definite.facts_of(*found[2][0].tolist()), float(found[1][0]), room.band(0)

@@ -4,7 +4,7 @@ import pytest
 
 from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
 from gpu_extract.decorrelate.narrow import simd_band_tests, simd_correct, simd_eliminate, simd_foresee, simd_schur
-from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
+from gpu_extract.decorrelate.narrow.simd_banded import SIDES
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.vectors import transpose
@@ -30,7 +30,7 @@ def check_sum(out, matrix, sides, poles, ndiag):
 def test_narrow_pole_sum(half, ndiag, nwave):
     rng = np.random.default_rng(half)
     matrix = random_definite(nwave, half, 1e3, rng)
-    sides, poles = rng.normal(size=(nwave, SIDES)), aligned(2, 16)
+    sides, poles = rng.normal(size=(nwave, SIDES)), Arena().zeros(2, 16)
     poles[:] = np.exp(rng.normal(size=16)), rng.random(16)
     out = narrow_sum(band_of(matrix, half), sides, poles, ndiag)
     check_sum(out, matrix, sides, poles, ndiag)
@@ -88,8 +88,8 @@ def eliminate(coupled):
         nwave, hw, shape = icov.shape[2], coupled.normal.halfband, (len(fibres), len(distances))
         icov *= np.add.outer(np.arange(nwave), np.arange(-hw, hw + 1)) < nwave
         bins = simd_schur.padded(nwave)
-        taken, moved = aligned(*shape, bins, half + 1), aligned(*shape, bins)
-        works = tuple(aligned(size) for size in simd_schur.work_sizes(nwave, hw, own, half=half,
+        taken, moved = Arena().zeros(*shape, bins, half + 1), Arena().zeros(*shape, bins)
+        works = tuple(Arena().zeros(size) for size in simd_schur.work_sizes(nwave, hw, own, half=half,
                                                                          distances=len(distances)))
         for work in (taken, moved, *works):
             work[:] = 5.0
@@ -168,7 +168,7 @@ def test_definiteness_is_told_for_certain():
     near = np.array([1 / 1.001, 1.001])
     b, c, rest, bound = np.zeros(8), np.zeros(8), np.ones(8), 3.0
     c[:2], b[2:4], rest[4:6] = least / bound * near, 1 - 1 / (theta * near[::-1]), 1 - gamma * near
-    lanes, work = np.concatenate([b, c, rest]), aligned(simd_band_tests.work_size(7))
+    lanes, work = np.concatenate([b, c, rest]), Arena().zeros(simd_band_tests.work_size(7))
     work[:] = 3.0
     assert simd_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0b11010101
     s[-1, -1] = -1.0        # the last of an odd number of rows counts
@@ -190,7 +190,7 @@ def test_assembled_band_decouples_dark_bins():
 
 def between_zeros(rows, before, after):
     """A copy of an array with rows of zeros around it."""
-    padded = aligned(before + len(rows) + after, *rows.shape[1:])
+    padded = Arena().zeros(before + len(rows) + after, *rows.shape[1:])
     padded[before:before + len(rows)] = rows
     return padded[before:before + len(rows)]
 
@@ -223,8 +223,8 @@ def test_corrections_of_many_fibres():
     """Eleven fibres, eight of them at once, against dense solutions; one is left alone, and one has a dark bin."""
     rng = np.random.default_rng(6)
     nfibre, nwave, first, half = 11, 40, 3, simd_correct.HALF
-    made = aligned(nfibre, nwave, 8)
-    flux, work = rng.normal(size=(nfibre, 30)), aligned(simd_correct.work_size(nwave))
+    made = Arena().zeros(nfibre, nwave, 8)
+    flux, work = rng.normal(size=(nfibre, 30)), Arena().zeros(simd_correct.work_size(nwave))
     was, expected, wanted = flux.copy(), flux.copy(), [n for n in range(nfibre) if n != 4]
     signs = (-1.0)**np.arange(nwave)
     for n in range(nfibre):

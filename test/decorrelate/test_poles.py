@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-from gpu_extract.decorrelate.poles import LADDER, LANES, pole_error, scaled_poles, unit_poles
+from gpu_extract.decorrelate.poles import LADDER, pole_error, scaled_poles, unit_poles
+from gpu_extract.vectors.blocks import LANES
 
 
 def square_root(poles, values):

@@ -14,7 +14,7 @@ from gpu_extract.decorrelate.narrow import measure
 from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import Neighbours
-from gpu_extract.decorrelate.narrow.simd_banded import SIDES, aligned
+from gpu_extract.decorrelate.narrow.simd_banded import SIDES
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
 from gpu_extract.kernels.arena import Arena
 
@@ -30,7 +30,7 @@ def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
         more = rng.normal(size=(size, size)) * 1e-4 * np.abs(matrix).max()
         matrix[first:first + size, first:first + size] += more + more.T
     matrix += np.eye(nwave) * max(0.0, -1.1 * np.linalg.eigvalsh(matrix)[0])
-    sides, poles = rng.normal(size=(nwave, SIDES)), aligned(2, 16)
+    sides, poles = rng.normal(size=(nwave, SIDES)), Arena().zeros(2, 16)
     poles[:] = np.exp(rng.normal(size=16)), rng.random(16)
     blocks = [(first, matrix[first:first + size, first:first + size]) for first, size in pieces]
     out = narrow_sum(band_of(matrix, half), sides, poles, ndiag, blocks)

@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from gpu_perf.forecast import Cost, Costs, Machine, exposure, extraction, interval, start_up
+from forecast_model import Cost, Costs, Machine, exposure, extraction, interval, start_up
 
 NOTHING = Cost(0.0)
 PLAIN = Costs(start=Cost(2.0), plan=NOTHING, bundle=Cost(0.5), alone=0.2, pieces=10, exchanged=0.0, gather=NOTHING,

@@ -14,7 +14,6 @@ _WANTED = (("image", Image, "an Image: read_image(path) makes one of a file"),
            ("config", ExtractConfig, "an ExtractConfig"),
            ("start", Draft | None, "a Draft: draft(image, psf, config) makes one"))
 
-
 # what takes part in the work: a method that tells it from other things, and what it must be
 _SEAMS = {
     "comm": ("together", "of gpu_extract.ranks.comm: wrap(comm) makes one of a communicator of mpi4py"),

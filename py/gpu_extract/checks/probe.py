@@ -9,18 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from gpu_extract.checks.ideal import (
-    WINDOWS,
-    bins_below,
-    columns_of,
-    correlation,
-    envelopes_of,
-    ideal,
-    lengths,
-    scaled_envelope,
-    told_apart,
-    windows,
-)
+from gpu_extract.checks import ideal
 from gpu_extract.data import Array, PsfModel
 from gpu_extract.kernels.arena import borrowed
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
@@ -58,21 +47,21 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     few = select(psf, sorted({0, psf.nfibre // 2, psf.nfibre - 1, *_broadest(psf, wavelength)}))
     low, high = psf.wavelength_range
     most, limit = int((high - low) / wavelength[2]) + 1, SAFETY_CUT * tolerance
-    for window in lengths(most):
-        envelopes, hidden, stretches = [], np.inf, windows(psf, wavelength, window)
+    for window in ideal.lengths(most):
+        envelopes, hidden, stretches = [], np.inf, ideal.windows(psf, wavelength, window)
         for wave, place in stretches:
-            with borrowed() as arena, told_apart(psf, wavelength):
-                bands = ideal(few, (0, few.nfibre), wave, arena, apart=True).icov[:, 0]
-                columns = columns_of(bands, place)
-            envelopes += [*envelopes_of(columns, place)]
+            with borrowed() as arena, ideal.told_apart(psf, wavelength):
+                bands = ideal.ideal(few, (0, few.nfibre), wave, arena, apart=True).icov[:, 0]
+                columns = ideal.columns_of(bands, place)
+            envelopes += [*ideal.envelopes_of(columns, place)]
             hidden = min(hidden, float((columns[:, place] * bands[:, place, bands.shape[2] // 2]).min()))
-        cut = _cut_fibres(psf, wavelength, max(bins_below(e, limit, most) for e in envelopes))
+        cut = _cut_fibres(psf, wavelength, max(ideal.bins_below(e, limit, most) for e in envelopes))
         envelopes += [found for stretch in stretches for fibre in cut for found in _at_the_side(psf, fibre, *stretch)]
-        beyond = max(bins_below(e, limit, most) for e in envelopes)
+        beyond = max(ideal.bins_below(e, limit, most) for e in envelopes)
         if beyond < window // 2:      # measured, not extrapolated
             break
     others = _others(psf, wavelength)
-    with_others, patch = (min(most, max(away + bins_below(e, limit / share, most)
+    with_others, patch = (min(most, max(away + ideal.bins_below(e, limit / share, most)
                                         for e in envelopes for away, share in others if share > limit))
                           for limit in (limit, SAFETY_PATCH * tolerance))
     return Decay(with_others, patch, hidden, with_others - beyond)
@@ -81,9 +70,9 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
 def _broadest(psf: PsfModel, wavelength: tuple[float, float, float]) -> set[int]:
     """The fibre of each end in which the spots of two bins next to each other are the most alike."""
     found = set()
-    for wave, _ in windows(psf, wavelength, 2):
+    for wave, _ in ideal.windows(psf, wavelength, 2):
         with borrowed() as arena:
-            bands = ideal(psf, (0, psf.nfibre), wave, arena, apart=True).icov[:, 0]
+            bands = ideal.ideal(psf, (0, psf.nfibre), wave, arena, apart=True).icov[:, 0]
         own, next_one = np.moveaxis(bands[:, 0, bands.shape[2] // 2:][:, :2], 1, 0)
         found.add(int((next_one**2 / (own * bands[:, -1, bands.shape[2] // 2])).argmax()))
     return found
@@ -102,9 +91,9 @@ def _others(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[tuple
     closest = int(np.abs(np.diff(x, axis=0)).min(axis=1).argmin())
     correlated = 0.0
     for fibre in {0, (psf.nfibre - 1) // 2, closest}:
-        for wave, _ in windows(psf, wavelength, WINDOWS[-1] + 2 * ceil(slant)):
-            with borrowed() as arena, told_apart(psf, wavelength):
-                correlated = max(correlated, correlation(ideal(psf, (fibre, fibre + 2), wave, arena), 1))
+        for wave, _ in ideal.windows(psf, wavelength, ideal.WINDOWS[-1] + 2 * ceil(slant)):
+            with borrowed() as arena, ideal.told_apart(psf, wavelength):
+                correlated = max(correlated, ideal.correlation(ideal.ideal(psf, (fibre, fibre + 2), wave, arena), 1))
     return [itself, *((ceil(d * slant), correlated**d) for d in range(1, psf.nfibre))]
 
 
@@ -155,7 +144,7 @@ def _at_the_side(psf: PsfModel, fibre: int, wave: Array, place: int) -> list[Arr
     cores are seen.
     """
     with borrowed() as arena:
-        return scaled_envelope(ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0], place)
+        return ideal.scaled_envelope(ideal.ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0], place)
 
 
 def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], tolerance: float) -> int:
@@ -166,10 +155,10 @@ def measure_neighbours(psf: PsfModel, wavelength: tuple[float, float, float], to
     """
     worst = np.zeros(1)
     for fibre in sorted({0, psf.nfibre // 2, max(0, psf.nfibre - MOST_NEIGHBOURS - 1)}):
-        for wave, _ in windows(psf, wavelength, WINDOWS[-1]):
-            with borrowed() as arena, told_apart(psf, wavelength):
-                sums = ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
-                found = np.array([correlation(sums, d) for d in range(1, sums.icov.shape[1])])
+        for wave, _ in ideal.windows(psf, wavelength, ideal.WINDOWS[-1]):
+            with borrowed() as arena, ideal.told_apart(psf, wavelength):
+                sums = ideal.ideal(psf, (fibre, min(fibre + MOST_NEIGHBOURS + 1, psf.nfibre)), wave, arena)
+                found = np.array([ideal.correlation(sums, d) for d in range(1, sums.icov.shape[1])])
             size = max(len(worst), len(found))
             worst = np.maximum(np.pad(worst, (0, size - len(worst))), np.pad(found, (0, size - len(found))))
     return enough_neighbours(worst, tolerance)

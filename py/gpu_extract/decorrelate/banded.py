@@ -31,8 +31,6 @@ from gpu_extract.decorrelate.windows import simd_windows
 from gpu_extract.kernels.arena import Arena, borrowed
 
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
-
-
 OF_CUT = 0.1        # of Limits.share, where the tail holds bin by bin only: such bounds are nearer to it
 NARROW = 16         # largest half-band of icov for which the narrow band is tried: kernels are unrolled for each
 

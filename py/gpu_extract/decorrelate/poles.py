@@ -18,7 +18,6 @@ import numpy as np
 
 from gpu_extract.data import Array
 
-LANES = 8                                        # poles are computed eight at a time
 LADDER = ((16, 5e3), (16, 2e4), (24, 1e7), (32, 1e10), (48, 1e14), (64, 1e18))
 """(poles, M/m): the first rung whose m lies below the spectrum is used. The relative error is 5e-12 on the first and
 at most 1e-10 on all; the error of the flux is that times its signal to noise."""

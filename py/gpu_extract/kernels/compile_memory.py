@@ -107,17 +107,18 @@ _made: dict[int, tuple[Any, ...]] = {}
 
 
 def own_contexts(typing_context: Any, target_context: Any) -> tuple[Any, Any]:
-    """numba's contexts as ours: the same data."""
-    if not isinstance(typing_context, _Typing):
-        if id(typing_context) not in _made:
-            own = copy(typing_context)
-            own.__class__, own._resolved = _Typing, {}
-            _made[id(typing_context)] = own, typing_context
-        typing_context = _made[id(typing_context)][0]
-    if not isinstance(target_context, _Context):
-        if id(target_context) not in _made:
-            own = copy(target_context)
-            own.__class__, own.typing_context = _Context, typing_context
-            _made[id(target_context)] = own, target_context
-        target_context = _made[id(target_context)][0]
-    return typing_context, target_context
+    """numba's contexts as ours."""
+    typing_context = _own(typing_context, _Typing, _resolved={})
+    return typing_context, _own(target_context, _Context, typing_context=typing_context)
+
+
+def _own(context: Any, kind: type, **more: Any) -> Any:
+    """A context as one of ours: the same data, and more."""
+    if isinstance(context, kind):
+        return context
+    if id(context) not in _made:
+        own = copy(context)
+        own.__class__ = kind
+        vars(own).update(more)
+        _made[id(context)] = own, context
+    return _made[id(context)][0]

@@ -48,21 +48,12 @@ def by_fibre(out, x, margin):
 
 
 @njit(nogil=True)
-def _advance(y, x, factor, i):
-    """y = y + factor x in row i."""
+def _add(out, y, factor, x, i):
+    """out = y + factor x in row i; out may be one of them."""
     length, f = y.shape[1], vset(factor)
-    to, at = address(y, i * length), address(x, i * length)
+    to, one, other = address(out, i * length), address(y, i * length), address(x, i * length)
     for k in range(0, 8 * length, VECTOR):
-        vwrite(to + k, vfma(f, vread(at + k), vread(to + k)))
-
-
-@njit(nogil=True)
-def _follow(p, z, beta, i):
-    """p = z + beta p in row i."""
-    length, b = p.shape[1], vset(beta)
-    to, at = address(p, i * length), address(z, i * length)
-    for k in range(0, 8 * length, VECTOR):
-        vwrite(to + k, vfma(b, vread(to + k), vread(at + k)))
+        vwrite(to + k, vfma(f, vread(other + k), vread(one + k)))
 
 
 @njit(nogil=True)
@@ -151,12 +142,12 @@ def conjugate_gradients(vectors, icov, factor, near, control, steps):
         if far:
             renewed += other
             for i in range(odd):
-                _advance(t, t, -2.0, i)
+                _add(t, t, -2.0, t, i)
         elif done == 0:
             for i in range(odd, rows):
-                _advance(x, z, 1.0, i)
+                _add(x, x, 1.0, z, i)
             for i in range(odd):
-                _advance(r, t, -1.0, i)
+                _add(r, r, -1.0, t, i)
             r[odd:] = 0.0
             t[:odd] = 0.0
         beta = renewed / norm if done > 0 else 0.0
@@ -173,12 +164,12 @@ def conjugate_gradients(vectors, icov, factor, near, control, steps):
         for i in range(moving):
             curvature += _turn(p, q, z, r, t, beta, i)
         for i in range(moving, rows):
-            _follow(p, z, beta, i)
+            _add(p, z, beta, p, i)
         if not curvature > 0.0:
             return done, tolerance
         for i in range(rows):
-            _advance(x, p, norm / curvature, i)
+            _add(x, x, norm / curvature, p, i)
         for i in range(moving):
-            _advance(r, q, -norm / curvature, i)
+            _add(r, r, -norm / curvature, q, i)
         steps[0, done], steps[1, done] = norm / curvature, beta
         done += 1

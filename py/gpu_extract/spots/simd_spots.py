@@ -18,6 +18,7 @@ from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.spots.simd_profiles import profiles, room
 from gpu_extract.spots.simd_splines import splines
+from gpu_extract.vectors.emit import written_out
 from gpu_extract.vectors.profile_vectors import vfirst, vnext
 from gpu_extract.vectors.simd import (
     address,
@@ -91,67 +92,30 @@ def _coefficients(out, series, npar, basis, step):
         vwrite(out + VECTOR * p, total)
 
 
-@njit(nogil=True)
-def _multiply(out, a, b, count, fresh):
-    """out[r, c] (+)= sum_k a[k, r] b[k, c] for 4 rows and 4 columns of vectors, lane by lane.
+def _sums(e, to, line, near, near_step, far, far_step, count, fresh, columns):
+    rows = [e.step(to, e.index(r), line) for r in range(4)]
+    at = {(r, c): (rows[r], 4 * LANE * c) for r in range(4) for c in range(columns)}
+    sums = e.begun({key: e.builder.select(fresh, e.zero, e.load(*place)) for key, place in at.items()})
+    with e.loop(count) as k:
+        a, b = e.step(near, k.index, near_step), e.step(far, k.index, far_step)
+        values = [e.load(b, 4 * LANE * c) for c in range(columns)]
+        for r in range(4):
+            four = e.four(a, LANE * r)
+            factor = e.shuffle(four, four, [*range(LANE)] * 4)
+            for c, value in enumerate(values):
+                e.builder.store(e.fma(factor, value, e.builder.load(sums[r, c])), sums[r, c])
+    for key, value in e.done(sums).items():
+        e.store(*at[key], value)
+
+
+@written_out(4 * LANE, "columns")
+def _multiply(e, out, a, b, count, fresh, columns):
+    """out[r, c] (+)= sum_k a[k, r] b[k, c] for 4 rows and 4 `columns` of vectors, lane by lane.
 
     out, a, b: (address, bytes to the next r; to the next k); fresh: whether out counts as 0
+    More sums at a time hide the latency of each.
     """
-    to, line = out
-    near, near_step = a
-    far, far_step = b
-    if fresh:
-        a0, a1, a2, a3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
-    else:
-        a0, a1, a2, a3 = vread16(to), vread16(to + line), vread16(to + 2 * line), vread16(to + 3 * line)
-    for _ in range(count):
-        v = vread16(far)
-        a0 = vfma(vfours(vread(near)), v, a0)
-        a1 = vfma(vfours(vread(near + VECTOR)), v, a1)
-        a2 = vfma(vfours(vread(near + 2 * VECTOR)), v, a2)
-        a3 = vfma(vfours(vread(near + 3 * VECTOR)), v, a3)
-        near += near_step
-        far += far_step
-    vwrite(to, a0)
-    vwrite(to + line, a1)
-    vwrite(to + 2 * line, a2)
-    vwrite(to + 3 * line, a3)
-
-
-@njit(nogil=True)
-def _multiply_wide(out, a, b, count, fresh):
-    """The same for 4 rows and 8 columns: more sums at a time hide the latency of each."""
-    to, line = out
-    near, near_step = a
-    far, far_step = b
-    last = to + 3 * line
-    if fresh:
-        a0, a1, a2, a3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
-        b0, b1, b2, b3 = vset16(0.0), vset16(0.0), vset16(0.0), vset16(0.0)
-    else:
-        a0, a1, a2, a3 = vread16(to), vread16(to + line), vread16(to + 2 * line), vread16(last)
-        b0, b1 = vread16(to + 4 * VECTOR), vread16(to + line + 4 * VECTOR)
-        b2, b3 = vread16(to + 2 * line + 4 * VECTOR), vread16(last + 4 * VECTOR)
-    for _ in range(count):
-        v, w = vread16(far), vread16(far + 4 * VECTOR)
-        one = vfours(vread(near))
-        a0, b0 = vfma(one, v, a0), vfma(one, w, b0)
-        one = vfours(vread(near + VECTOR))
-        a1, b1 = vfma(one, v, a1), vfma(one, w, b1)
-        one = vfours(vread(near + 2 * VECTOR))
-        a2, b2 = vfma(one, v, a2), vfma(one, w, b2)
-        one = vfours(vread(near + 3 * VECTOR))
-        a3, b3 = vfma(one, v, a3), vfma(one, w, b3)
-        near += near_step
-        far += far_step
-    vwrite(to, a0)
-    vwrite(to + 4 * VECTOR, b0)
-    vwrite(to + line, a1)
-    vwrite(to + line + 4 * VECTOR, b1)
-    vwrite(to + 2 * line, a2)
-    vwrite(to + 2 * line + 4 * VECTOR, b2)
-    vwrite(last, a3)
-    vwrite(last + 4 * VECTOR, b3)
+    e.call("multiply_spots", [*e.columns(out), *e.columns(a), *e.columns(b), count, fresh], _sums, columns)
 
 
 @njit(nogil=True)
@@ -187,26 +151,24 @@ def _add_core(stamp, coeff, profiles, work, frame, terms):
     hy, hx = profiles
     rows, width, pitch, fresh = frame
     nj, ni, ni4 = terms
-    line, column = VECTOR * pitch, VECTOR * ((width + 3) // 4 * 4)
+    line, step, column = VECTOR * pitch, VECTOR * rows, VECTOR * ((width + 3) // 4 * 4)
     for i in range(0, ni4, 4):
-        near, y = (coeff + VECTOR * i, VECTOR * ni4), 0
+        near, out, y = (coeff + VECTOR * i, VECTOR * ni4), work + i * step, 0
         while y + 8 <= rows:
-            _multiply_wide((work + VECTOR * (i * rows + y), VECTOR * rows), near, (hy + VECTOR * y, VECTOR * rows),
-                           nj, True)
+            _multiply((out + VECTOR * y, step), near, (hy + VECTOR * y, step), nj, True, 2)
             y += 8
         if y < rows:
-            _multiply((work + VECTOR * (i * rows + y), VECTOR * rows), near, (hy + VECTOR * y, VECTOR * rows), nj, True)
+            _multiply((out + VECTOR * y, step), near, (hy + VECTOR * y, step), nj, True, 1)
     for y in range(0, rows, 4):
-        near = work + VECTOR * y, VECTOR * rows
-        x = 0
+        near, x = (work + VECTOR * y, step), 0
         while x + 8 <= width:
-            _multiply_wide((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+            _multiply((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh, 2)
             x += 8
         if x + 1 == width:
             _multiply_thin((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
         else:
             while x < width:
-                _multiply((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh)
+                _multiply((stamp + y * line + VECTOR * x, line), near, (hx + VECTOR * x, column), ni, fresh, 1)
                 x += 4
 
 

@@ -7,9 +7,7 @@ All functions work on places in arrays, given as pairs (array, first element). `
 from collections.abc import Callable
 from typing import Any
 
-from numba import types
-
-from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.emit import Emit, written_out
 
 LANES = 8
 SIDES = 2                      # right sides: ones and x
@@ -21,14 +19,10 @@ BINS = range(EDGE)
 
 def _code(name: str, body: Callable[..., None]) -> Any:
     """An intrinsic name(a, a0, b, b0, c, c0) whose code is body(e, a, b, c)."""
-    def typing(typingctx, a, a0, b, b0, c, c0):
-        def codegen(context, builder, signature, args):
-            e = Emit(context, builder, LANES)
-            places = [e.pointer(kind, args[2 * n], args[2 * n + 1]) for n, kind in enumerate((a, b, c))]
-            return call(context, builder, name, places, lambda e, p: body(e, *p), LANES)
-        index = types.intp
-        return types.void(a, index, b, index, c, index), codegen
-    return written_out(typing)
+    @written_out(LANES)
+    def code(e, a, a0, b, b0, c, c0):
+        e.call(name, (e.pointer(a, a0), e.pointer(b, b0), e.pointer(c, c0)), body)
+    return code
 
 
 def read_block(e: Emit, place: Any, by_rows: bool = False) -> dict[tuple[int, int], Any]:
@@ -183,30 +177,20 @@ def subtract_terms(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[An
                 e.builder.store(e.fma(column[r], row[m], e.builder.load(place)), place)
 
 
-def _products(kind: int) -> Callable[[Emit, Any], None]:
-    def body(e: Emit, places: Any) -> None:
-        target, at = places[0], block_places(kind)
-        sums = e.begun({key: e.load(target, offset) for key, offset in at.items()})
-        subtract_terms(e, sums, places[1:], kind)
-        for key, value in e.done(sums).items():
-            e.store(target, at[key], value)
-    return body
+def _products(e: Emit, target: Any, left: Any, step: Any, right: Any, count: Any, kind: int) -> None:
+    at = block_places(kind)
+    sums = e.begun({key: e.load(target, offset) for key, offset in at.items()})
+    subtract_terms(e, sums, (left, step, right, count), kind)
+    for key, value in e.done(sums).items():
+        e.store(target, at[key], value)
 
 
-@written_out
-def subtract_products(typingctx, c, c0, a, a0, a_step, b, b0, count, kind):
+@written_out(LANES, "kind")
+def subtract_products(e, c, c0, a, a0, a_step, b, b0, count, kind):
     """C -= sum_n A_n B_n over `count` blocks, C in registers; A_n are a_step elements apart, B_n follow each other.
 
     NORMAL: C and A are [column][row], B [row][column]; TURNED: A is [row][column]; GROUPS: A is [column][row], C and B
     are groups of right sides.
     """
-    if not all_literal(kind):
-        return None
-    which = literal(kind)
-
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        places = e.pointer(c, args[0], args[1]), e.pointer(a, args[2], args[3]), args[4], e.pointer(b, args[5], args[6])
-        return call(context, builder, f"subtract_products_{which}", [*places, args[7]], _products(which), LANES)
-    index = types.intp
-    return types.void(c, index, a, index, index, b, index, index, kind), codegen
+    places = e.pointer(c, c0), e.pointer(a, a0), a_step, e.pointer(b, b0), count
+    e.call("subtract_products", places, _products, kind)

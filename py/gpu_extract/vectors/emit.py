@@ -13,6 +13,7 @@ The functions before it are the raw instructions: all that `simd`, `profile_vect
 Beside the compiler's own `kernels/compile_parts.py` no other module knows LLVM.
 """
 from collections.abc import Callable, Sequence
+from functools import wraps
 from inspect import isfunction, signature
 from typing import Any
 
@@ -130,6 +131,7 @@ def operation(write: Callable[..., Any], *takes: Any, gives: Any = None) -> Any:
     takes: numba's kinds of its arguments, None for any; where none is given, all are of the kind of the first
     gives: kind of the result, or a function of the arguments' kinds; None: that of the first argument
     """
+    @wraps(write)            # numba looks at the names of its arguments
     def typing(context: Any, *given: Any) -> Any:
         wanted = takes or given[:1] * len(given)
         kinds = [kind if want is None else want for kind, want in zip(given, wanted, strict=True)]
@@ -140,45 +142,35 @@ def operation(write: Callable[..., Any], *takes: Any, gives: Any = None) -> Any:
         made = write(builder, *args)
         return context.get_dummy_value() if made is None else made
 
-    typing.__signature__ = signature(write)      # type: ignore[attr-defined]
     return intrinsic(typing)
 
 
-def written_out(function: Any) -> Any:
-    """Make an intrinsic of a typing function, asked with the values of those arguments that are constants."""
-    return intrinsic(prefer_literal=True)(function)
+def written_out(lanes: int, *constants: str) -> Callable[[Callable[..., None]], Any]:
+    """The decorator of a function write(e, ...) that makes an intrinsic of it, with `e` an Emit for so many lanes.
 
-
-def literal(kind: Any) -> int:
-    """The value of an intrinsic's argument that was given as a constant (a number, a closure variable or a global)."""
-    return int(kind.literal_value)
-
-
-def all_literal(*kinds: Any) -> bool:
-    """Whether all of an intrinsic's arguments `kinds` are constants (numba first asks without, then with)."""
-    return all(isinstance(kind, types.IntegerLiteral) for kind in kinds)
-
-
-def call(context: Any, builder: Any, name: str, places: Sequence[Any], body: "Callable[[Emit, Any], None]",
-         lanes: int) -> Any:
-    """Call the function `name` of this module with addresses `places`; its code is `body`, written once.
-
-    A function of its own, which LLVM neither copies to every caller nor rewrites for the loop around the call: it
-    compiles in a fraction of the time. Different places do not overlap. `name` must tell all that the code depends on.
+    constants: names of arguments that must be constants where it is called (numbers, closure variables or globals):
+    they come as int; of an array come its kind and itself, see Emit.pointer; of all else comes the value
     """
-    known = builder.module.globals
-    if name not in known:
-        function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [p.type for p in places]), name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        for argument in function.args:
-            if isinstance(argument.type, ir.PointerType):
-                argument.add_attribute("noalias")
-        inner = ir.IRBuilder(function.append_basic_block())
-        body(Emit(context, inner, lanes), function.args)
-        inner.ret_void()
-    builder.call(known[name], places)
-    return context.get_dummy_value()
+    def decorate(write: Callable[..., None]) -> Any:
+        names = list(signature(write).parameters)[1:]
+
+        @wraps(write)
+        def typing(context: Any, *given: Any) -> Any:
+            constant = [isinstance(kind, types.IntegerLiteral) for kind in given]
+            if not all(known for known, name in zip(constant, names, strict=True) if name in constants):
+                return None          # numba first asks without the values of constants, then with them
+            return types.void(*(types.intp if known and name not in constants else kind
+                                for kind, known, name in zip(given, constant, names, strict=True))), code
+
+        def code(context: Any, builder: Any, kinds: Any, args: Any) -> Any:
+            write(Emit(context, builder, lanes), *(
+                int(kind.literal_value) if name in constants else (kind, value) if isinstance(kind, types.Array)
+                else value for kind, value, name in zip(kinds.args, args, names, strict=True)))
+            return context.get_dummy_value()
+
+        return intrinsic(prefer_literal=True)(typing)
+
+    return decorate
 
 
 class Emit:
@@ -189,6 +181,26 @@ class Emit:
         self.kind = doubles(lanes)
         self.zero = self.constant(0.0)
         self.one = self.constant(1.0)
+
+    def call(self, name: str, places: Sequence[Any], body: Callable[..., None], *sizes: Any) -> None:
+        """Call a function of this module with addresses `places`; its code is body(e, *places, *sizes), written once.
+
+        A function of its own, which LLVM neither copies to every caller nor rewrites for the loop around the call: it
+        compiles in a fraction of the time. Different places do not overlap. The name and the sizes must tell all that
+        the code depends on.
+        """
+        module, name = self.builder.module, "_".join(map(str, (name, *sizes)))
+        if name not in module.globals:
+            function = ir.Function(module, ir.FunctionType(ir.VoidType(), [p.type for p in places]), name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            for argument in function.args:
+                if isinstance(argument.type, ir.PointerType):
+                    argument.add_attribute("noalias")
+            inner = ir.IRBuilder(function.append_basic_block())
+            body(Emit(self.context, inner, self.lanes), *function.args, *sizes)
+            inner.ret_void()
+        self.builder.call(module.globals[name], places)
 
     def variables(self, count: int) -> list[Any]:
         """Places for vectors that a loop changes; LLVM keeps them in registers."""
@@ -226,17 +238,21 @@ class Emit:
         """`value` in all lanes."""
         return constant(self.kind, value)
 
-    def pointer(self, kind: Any, array: Any, index: Any) -> Any:
-        """Address of element `index` (an instruction's result) of a contiguous array."""
-        return element_place(self.context, self.builder, kind, array, index)
+    def pointer(self, array: tuple[Any, Any], index: Any) -> Any:
+        """Address of element `index` (an instruction's result) of a contiguous array, given with its kind."""
+        return element_place(self.context, self.builder, *array, index)
 
-    def addresses(self, kind: Any, array: Any) -> Any:
+    def addresses(self, array: tuple[Any, Any]) -> Any:
         """Pointer to the first of the addresses in bytes that a contiguous array holds."""
-        return self.builder.bitcast(self.pointer(kind, array, self.index(0)), INDEX.as_pointer())
+        return self.builder.bitcast(self.pointer(array, self.index(0)), INDEX.as_pointer())
+
+    def parts(self, several: Any) -> list[Any]:
+        """What a tuple holds."""
+        return list(cgutils.unpack_tuple(self.builder, several))
 
     def columns(self, pair: Any) -> tuple[Any, Any]:
         """Columns of float64 in memory, given as (address, bytes from one to the next): pointer, elements."""
-        first, step = (self.builder.extract_value(pair, n) for n in range(2))
+        first, step = self.parts(pair)
         return self.place(first), self.builder.ashr(step, self.index(3))
 
     def place(self, address: Any) -> Any:
@@ -334,7 +350,7 @@ class Emit:
         """
         columns = []
         for half in (offset, offset + 4):
-            parts = [self._four(row, half) for row in rows]
+            parts = [self.four(row, half) for row in rows]
             pairs = [self.shuffle(parts[n], parts[n + 2], range(8)) for n in (0, 1, 4, 5)]
             even = [self.shuffle(pairs[n], pairs[n + 1], [0, 8, 2, 10, 4, 12, 6, 14]) for n in (0, 2)]
             odd = [self.shuffle(pairs[n], pairs[n + 1], [1, 9, 3, 11, 5, 13, 7, 15]) for n in (0, 2)]
@@ -342,6 +358,6 @@ class Emit:
                 columns += [self.shuffle(a, b, first) for a, b in (even, odd)]
         return columns
 
-    def _four(self, pointer: Any, offset: int) -> Any:
+    def four(self, pointer: Any, offset: int) -> Any:
         """Four elements, whatever the number of lanes."""
         return self.builder.load(self.builder.bitcast(self.at(pointer, offset), doubles(4).as_pointer()), align=8)

@@ -43,25 +43,7 @@ from typing import Any
 from numba.core import types
 from numba.extending import intrinsic, models, register_model
 
-from gpu_extract.vectors.emit import (
-    DOUBLE,
-    INDEX,
-    constant,
-    doubles,
-    each_in_four,
-    element_place,
-    fetch,
-    index,
-    lane,
-    load,
-    operation,
-    shuffle,
-    singles,
-    spread,
-    standard,
-    store,
-    store_past,
-)
+from gpu_extract.vectors import emit
 
 
 class Vec(types.Type):
@@ -78,104 +60,107 @@ vec4, vec8, vec16 = Vec(4), Vec(8), Vec(16)
 @register_model(Vec)
 class _VecModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Vec) -> None:
-        super().__init__(dmm, fe_type, (singles if fe_type.single else doubles)(fe_type.lanes))
+        super().__init__(dmm, fe_type, (emit.singles if fe_type.single else emit.doubles)(fe_type.lanes))
 
 
 @intrinsic
 def address(typingctx, array, index):
     """Address of element `index` of a contiguous array."""
     def codegen(context, builder, signature, args):
-        return builder.ptrtoint(element_place(context, builder, signature.args[0], args[0], args[1]), INDEX)
+        return builder.ptrtoint(emit.element_place(context, builder, signature.args[0], args[0], args[1]), emit.INDEX)
     return types.intp(array, types.intp), codegen
 
 
 def _reader(kind: Any, element: Any) -> Any:
     """A function of an address: what lies there."""
-    return operation(lambda builder, place: load(builder, place, element), types.intp, gives=kind)
+    return emit.operation(lambda builder, place: emit.load(builder, place, element), types.intp, gives=kind)
 
 
 def _writer(kind: Any, write: Any) -> Any:
     """A function of an address and a value of a kind, which is written there."""
-    return operation(lambda builder, place, value: write(builder, value, place), types.intp, kind, gives=types.void)
+    return emit.operation(lambda builder, place, value: write(builder, value, place), types.intp, kind,
+                          gives=types.void)
 
 
 def _setter(kind: Vec) -> Any:
     """A function of a number: that in all lanes of `kind`."""
-    return operation(lambda builder, x: spread(builder, x, kind.lanes), types.float64, gives=kind)
+    return emit.operation(lambda builder, x: emit.spread(builder, x, kind.lanes), types.float64, gives=kind)
 
 
 def _store_single(builder, value, place):
     lanes = min(value.type.count, 8)
     for first in range(0, value.type.count, lanes):
-        part = builder.fptrunc(shuffle(builder, value, value, range(first, first + lanes)), singles(lanes))
-        store_past(builder, part, builder.add(place, index(4 * first)))
+        part = builder.fptrunc(emit.shuffle(builder, value, value, range(first, first + lanes)), emit.singles(lanes))
+        emit.store_past(builder, part, builder.add(place, emit.index(4 * first)))
 
 
-prefetch = operation(fetch, types.intp, gives=types.void)
-integer, number = _reader(types.int64, INDEX), _reader(types.float64, DOUBLE)
-write, vwrite = (_writer(kind, store) for kind in (types.float64, None))
-vwrite_single, vwrite_past = (_writer(None, write) for write in (_store_single, store_past))
-vread, vread8, vread16 = (_reader(kind, doubles(kind.lanes)) for kind in (vec4, vec8, vec16))
+prefetch = emit.operation(emit.fetch, types.intp, gives=types.void)
+integer, number = _reader(types.int64, emit.INDEX), _reader(types.float64, emit.DOUBLE)
+write, vwrite = (_writer(kind, emit.store) for kind in (types.float64, None))
+vwrite_single, vwrite_past = (_writer(None, write) for write in (_store_single, emit.store_past))
+vread, vread8, vread16 = (_reader(kind, emit.doubles(kind.lanes)) for kind in (vec4, vec8, vec16))
 vset, vset8, vset16 = (_setter(kind) for kind in (vec4, vec8, vec16))
-vspread = operation(lambda builder, place: spread(builder, load(builder, place, DOUBLE), 4), types.intp, gives=vec4)
+vspread = emit.operation(lambda builder, place: emit.spread(builder, emit.load(builder, place, emit.DOUBLE), 4),
+                         types.intp, gives=vec4)
 
 
 def _pixels(kind: Vec) -> Any:
     """A function of an address: the float64 there, each in four lanes of `kind`."""
-    return operation(lambda builder, place: each_in_four(builder, load(builder, place, doubles(kind.lanes // 4))),
-                     types.intp, gives=kind)
+    part = emit.doubles(kind.lanes // 4)
+    return emit.operation(lambda builder, place: emit.each_in_four(builder, emit.load(builder, place, part)),
+                          types.intp, gives=kind)
 
 
 def _join(builder, a, b):
-    longer = shuffle(builder, b, b, [*range(8)] * 2)
-    return shuffle(builder, longer, a, [*range(8), *range(24, 32)])
+    longer = emit.shuffle(builder, b, b, [*range(8)] * 2)
+    return emit.shuffle(builder, longer, a, [*range(8), *range(24, 32)])
 
 
 def _rotation(by: int) -> Any:
     """A function that turns every four lanes."""
     def turn(builder, a):
-        return shuffle(builder, a, a, [n // 4 * 4 + (n + by) % 4 for n in range(a.type.count)])
-    return operation(turn)
+        return emit.shuffle(builder, a, a, [n // 4 * 4 + (n + by) % 4 for n in range(a.type.count)])
+    return emit.operation(turn)
 
 
 def _pick(builder, a, b, c, d):
-    low, high = shuffle(builder, a, b, [0, 5, 2, 3]), shuffle(builder, c, d, [0, 1, 2, 7])
-    return shuffle(builder, low, high, [0, 1, 6, 7])
+    low, high = emit.shuffle(builder, a, b, [0, 5, 2, 3]), emit.shuffle(builder, c, d, [0, 1, 2, 7])
+    return emit.shuffle(builder, low, high, [0, 1, 6, 7])
 
 
 def _fold(builder, a):
     lanes = a.type.count
     while lanes > 4:
         lanes //= 2
-        a = builder.fadd(*(shuffle(builder, a, a, range(n, n + lanes)) for n in (0, lanes)))
+        a = builder.fadd(*(emit.shuffle(builder, a, a, range(n, n + lanes)) for n in (0, lanes)))
     return a
 
 
 def _sum(builder, a):
-    x = [lane(builder, a, n) for n in range(4)]
+    x = [emit.lane(builder, a, n) for n in range(4)]
     return builder.fadd(builder.fadd(x[0], x[2]), builder.fadd(x[1], x[3]))
 
 
 def _sums(builder, a, b, c, d):
-    first, second = (builder.fadd(shuffle(builder, x, y, [0, 4, 2, 6]), shuffle(builder, x, y, [1, 5, 3, 7]))
+    first, second = (builder.fadd(emit.shuffle(builder, x, y, [0, 4, 2, 6]), emit.shuffle(builder, x, y, [1, 5, 3, 7]))
                      for x, y in ((a, b), (c, d)))
-    low, high = (shuffle(builder, first, second, lanes) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]))
+    low, high = (emit.shuffle(builder, first, second, lanes) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]))
     return builder.fadd(low, high)
 
 
 vpixels, vpixels8 = _pixels(vec16), _pixels(vec8)
-vhalf = operation(lambda builder, a: shuffle(builder, a, a, range(8)), vec16, gives=vec8)
-vjoin = operation(_join, vec16, vec8)
-vfours = operation(lambda builder, a: shuffle(builder, a, a, [n % 4 for n in range(16)]), vec4, gives=vec16)
+vhalf = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(8)), vec16, gives=vec8)
+vjoin = emit.operation(_join, vec16, vec8)
+vfours = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [n % 4 for n in range(16)]), vec4, gives=vec16)
 vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
-vswap = operation(lambda builder, a: shuffle(builder, a, a, [n + 1 - n % 2 * 2 for n in range(a.type.count)]))
-vpick = operation(_pick, vec4, vec4, vec4, vec4)
-vlow = operation(lambda builder, a, b: shuffle(builder, a, b, [0, 1, 4, 5]), vec4, vec4)
-vhigh = operation(lambda builder, a, b: shuffle(builder, a, b, [2, 3, 6, 7]), vec4, vec4)
-vpairs = operation(lambda builder, a, b: shuffle(builder, a, b, [0, 4, 2, 6]), vec4, vec4)
-vfold = operation(_fold, None, gives=vec4)
-vsum = operation(_sum, vec4, gives=types.float64)
-vsums = operation(_sums, vec4, vec4, vec4, vec4)
+vswap = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [n + 1 - n % 2 * 2 for n in range(a.type.count)]))
+vpick = emit.operation(_pick, vec4, vec4, vec4, vec4)
+vlow = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [0, 1, 4, 5]), vec4, vec4)
+vhigh = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [2, 3, 6, 7]), vec4, vec4)
+vpairs = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [0, 4, 2, 6]), vec4, vec4)
+vfold = emit.operation(_fold, None, gives=vec4)
+vsum = emit.operation(_sum, vec4, gives=types.float64)
+vsums = emit.operation(_sums, vec4, vec4, vec4, vec4)
 
 
 def _larger(builder: Any, a: Any, b: Any) -> Any:
@@ -187,19 +172,19 @@ def _smaller(builder: Any, a: Any, b: Any) -> Any:
 
 
 def _less(builder: Any, a: Any, b: Any) -> Any:
-    one, zero = (constant(a.type, v) for v in (1.0, 0.0))
+    one, zero = (emit.constant(a.type, v) for v in (1.0, 0.0))
     return builder.select(builder.fcmp_ordered("<", a, b), one, zero)
 
 
-vfma = operation(lambda builder, a, b, c: standard(builder, "fma", a, b, c))
-vtake = operation(lambda builder, a, b, c: standard(builder, "fma", builder.fneg(a), b, c))
-vadd = operation(lambda builder, a, b: builder.fadd(a, b))
-vsub = operation(lambda builder, a, b: builder.fsub(a, b))
-vmul = operation(lambda builder, a, b: builder.fmul(a, b))
-vdiv = operation(lambda builder, a, b: builder.fdiv(a, b))
-vmax = operation(_larger)
-vmin = operation(_smaller)
-vless = operation(_less)
-vabs = operation(lambda builder, a: standard(builder, "fabs", a))
-vroot = operation(lambda builder, a: standard(builder, "sqrt", a))
-vsign = operation(lambda builder, a, b: standard(builder, "copysign", a, b))
+vfma = emit.operation(lambda builder, a, b, c: emit.standard(builder, "fma", a, b, c))
+vtake = emit.operation(lambda builder, a, b, c: emit.standard(builder, "fma", builder.fneg(a), b, c))
+vadd = emit.operation(lambda builder, a, b: builder.fadd(a, b))
+vsub = emit.operation(lambda builder, a, b: builder.fsub(a, b))
+vmul = emit.operation(lambda builder, a, b: builder.fmul(a, b))
+vdiv = emit.operation(lambda builder, a, b: builder.fdiv(a, b))
+vmax = emit.operation(_larger)
+vmin = emit.operation(_smaller)
+vless = emit.operation(_less)
+vabs = emit.operation(lambda builder, a: emit.standard(builder, "fabs", a))
+vroot = emit.operation(lambda builder, a: emit.standard(builder, "sqrt", a))
+vsign = emit.operation(lambda builder, a, b: emit.standard(builder, "copysign", a, b))

@@ -20,18 +20,7 @@ the elements' type, float32, or float64 where that is what a block holds; places
 # mypy: disallow-untyped-defs=False
 from numba.core import types
 
-from gpu_extract.vectors.emit import (
-    constant,
-    doubles,
-    each_in_four,
-    integers,
-    lanes_of,
-    load,
-    operation,
-    shuffle,
-    standard,
-    store,
-)
+from gpu_extract.vectors import emit
 from gpu_extract.vectors.simd import Vec, vec4, vec8, vec16
 
 single16 = Vec(16, single=True)
@@ -46,76 +35,77 @@ def _half(a):
 
 
 def _wide8(builder, place, kind):
-    value = load(builder, place, lanes_of(kind.type, 8))
-    return value if value.type == doubles(8) else builder.fpext(value, doubles(8))
+    value = emit.load(builder, place, emit.lanes_of(kind.type, 8))
+    return value if value.type == emit.doubles(8) else builder.fpext(value, emit.doubles(8))
 
 
 def _pixels(builder, a, b, c, d, light):
-    low, high = (shuffle(builder, light, light, lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
+    low, high = (emit.shuffle(builder, light, light, lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
     halves = []
     for x, y in ((a, b), (c, d)):
-        first = shuffle(builder, x, y, (0, 1, 4, 5, 8, 9, 12, 13))
-        second = shuffle(builder, x, y, (2, 3, 6, 7, 10, 11, 14, 15))
-        halves.append(standard(builder, "fma", second, high, builder.fmul(first, low)))
-    mixed = builder.fadd(shuffle(builder, halves[0], halves[1], (0, 8, 2, 10, 4, 12, 6, 14)),
-                         shuffle(builder, halves[0], halves[1], (1, 9, 3, 11, 5, 13, 7, 15)))
-    return shuffle(builder, mixed, mixed, (0, 2, 4, 6, 1, 3, 5, 7))
+        first = emit.shuffle(builder, x, y, (0, 1, 4, 5, 8, 9, 12, 13))
+        second = emit.shuffle(builder, x, y, (2, 3, 6, 7, 10, 11, 14, 15))
+        halves.append(emit.standard(builder, "fma", second, high, builder.fmul(first, low)))
+    mixed = builder.fadd(emit.shuffle(builder, halves[0], halves[1], (0, 8, 2, 10, 4, 12, 6, 14)),
+                         emit.shuffle(builder, halves[0], halves[1], (1, 9, 3, 11, 5, 13, 7, 15)))
+    return emit.shuffle(builder, mixed, mixed, (0, 2, 4, 6, 1, 3, 5, 7))
 
 
 def _add_to(builder, place, value):
-    store(builder, builder.fadd(value, load(builder, place, value.type)), place)
+    emit.store(builder, builder.fadd(value, emit.load(builder, place, value.type)), place)
 
 
 def _columns2(builder, first, second, kind):
-    low, high = (load(builder, place, lanes_of(kind.type, 8)) for place in (first, second))
-    return shuffle(builder, low, high, range(16))
+    low, high = (emit.load(builder, place, emit.lanes_of(kind.type, 8)) for place in (first, second))
+    return emit.shuffle(builder, low, high, range(16))
 
 
 def _columns1(builder, place, kind):
-    eight = load(builder, place, lanes_of(kind.type, 8))
-    return shuffle(builder, eight, constant(eight.type, 0.0), range(16))
+    eight = emit.load(builder, place, emit.lanes_of(kind.type, 8))
+    return emit.shuffle(builder, eight, emit.constant(eight.type, 0.0), range(16))
 
 
 def _spread(builder, place, kind):
-    return each_in_four(builder, load(builder, place, lanes_of(kind.type, 4)))
+    return emit.each_in_four(builder, emit.load(builder, place, emit.lanes_of(kind.type, 4)))
 
 
 def _spread2(builder, first, second, kind):
-    low, high = (load(builder, place, lanes_of(kind.type, 2)) for place in (first, second))
-    return shuffle(builder, low, high, [n // 4 for n in range(16)])
+    low, high = (emit.load(builder, place, emit.lanes_of(kind.type, 2)) for place in (first, second))
+    return emit.shuffle(builder, low, high, [n // 4 for n in range(16)])
 
 
 def _unsigned(builder, a, b):
-    whole = integers(b.type)
-    negative = builder.icmp_signed("<", builder.bitcast(b, whole), constant(whole, 0))
-    return builder.select(negative, constant(a.type, 0.0), a)
+    whole = emit.integers(b.type)
+    negative = builder.icmp_signed("<", builder.bitcast(b, whole), emit.constant(whole, 0))
+    return builder.select(negative, emit.constant(a.type, 0.0), a)
 
 
 def _by_bin(builder, a):
-    value = a if a.type == doubles(16) else builder.fpext(a, doubles(16))
+    value = a if a.type == emit.doubles(16) else builder.fpext(a, emit.doubles(16))
     for half in (8, 4):
-        value = builder.fadd(shuffle(builder, value, value, range(half)),
-                             shuffle(builder, value, value, range(half, 2 * half)))
+        value = builder.fadd(emit.shuffle(builder, value, value, range(half)),
+                             emit.shuffle(builder, value, value, range(half, 2 * half)))
     return value
 
 
 def _write_narrow(builder, place, a, kind):
-    wanted = lanes_of(kind.type, 8)
-    store(builder, a if a.type == wanted else builder.fptrunc(a, wanted), place)
+    wanted = emit.lanes_of(kind.type, 8)
+    emit.store(builder, a if a.type == wanted else builder.fptrunc(a, wanted), place)
 
 
-wide8 = operation(_wide8, types.intp, None, gives=vec8)
-pixels = operation(_pixels, vec8, vec8, vec8, vec8, vec4)
-add_to = operation(_add_to, types.intp, None, gives=types.void)
-columns = operation(lambda builder, place, kind: load(builder, place, lanes_of(kind.type, 16)), types.intp, None,
-                    gives=_sixteen)
-columns2 = operation(_columns2, types.intp, types.intp, None, gives=_sixteen)
-columns1 = operation(_columns1, types.intp, None, gives=_sixteen)
-spread = operation(_spread, types.intp, None, gives=_sixteen)
-spread2 = operation(_spread2, types.intp, types.intp, None, gives=_sixteen)
-nothing = operation(lambda builder, kind: constant(lanes_of(kind.type, 16), 0.0), None, gives=_sixteen)
-unsigned = operation(_unsigned)
-by_bin = operation(_by_bin, None, gives=vec4)
-lower = operation(lambda builder, a: shuffle(builder, a, a, range(a.type.count // 2)), None, gives=_half)
-upper = operation(lambda builder, a: shuffle(builder, a, a, range(a.type.count // 2, a.type.count)), None, gives=_half)
-write_narrow = operation(_write_narrow, types.intp, vec8, None, gives=types.void)
+wide8 = emit.operation(_wide8, types.intp, None, gives=vec8)
+pixels = emit.operation(_pixels, vec8, vec8, vec8, vec8, vec4)
+add_to = emit.operation(_add_to, types.intp, None, gives=types.void)
+columns = emit.operation(lambda builder, place, kind: emit.load(builder, place, emit.lanes_of(kind.type, 16)),
+                         types.intp, None, gives=_sixteen)
+columns2 = emit.operation(_columns2, types.intp, types.intp, None, gives=_sixteen)
+columns1 = emit.operation(_columns1, types.intp, None, gives=_sixteen)
+spread = emit.operation(_spread, types.intp, None, gives=_sixteen)
+spread2 = emit.operation(_spread2, types.intp, types.intp, None, gives=_sixteen)
+nothing = emit.operation(lambda builder, kind: emit.constant(emit.lanes_of(kind.type, 16), 0.0), None, gives=_sixteen)
+unsigned = emit.operation(_unsigned)
+by_bin = emit.operation(_by_bin, None, gives=vec4)
+lower = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(a.type.count // 2)), None, gives=_half)
+upper = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(a.type.count // 2, a.type.count)), None,
+                       gives=_half)
+write_narrow = emit.operation(_write_narrow, types.intp, vec8, None, gives=types.void)

@@ -5,12 +5,9 @@ the form C - A B', which a Cholesky factorisation is made of: 24 rows of A again
 in registers along all of their length. `e` is the code's writer (emit.Emit).
 """
 # mypy: disallow-untyped-defs=False
-from collections.abc import Callable
 from typing import Any
 
-from numba import types
-
-from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.emit import Emit, written_out
 
 EDGE = 24                      # rows and columns of a tile
 TILE = EDGE * EDGE             # its elements
@@ -33,30 +30,29 @@ def _solve(e: Emit, sums: dict[tuple[int, int], Any], corner: Any) -> None:
                 sums[v, m] = e.take(sums[v, j], weight, sums[v, m])
 
 
-def _products(kind: int) -> Callable[[Emit, Any], None]:
-    def body(e: Emit, places: Any) -> None:
-        target, *runs, corner = places
-        at = {(v, m): m * EDGE + v * LANES for m in range(LANES) for v in VECTORS}
-        sums = e.begun({key: e.load(target, offset) for key, offset in at.items()})
-        for a, b, count in (runs[:3], runs[3:]):
-            with e.loop(count) as n:
-                left, right = (e.step(p, n.index, e.index(AT_ONCE * EDGE)) for p in (a, b))
-                for k in range(AT_ONCE):
-                    column = [e.negative(e.load(left, k * EDGE + v * LANES)) for v in VECTORS]
-                    for m in range(LANES):
-                        weight = e.spread(right, k * EDGE + m)
-                        for v in VECTORS:
-                            e.builder.store(e.fma(column[v], weight, e.builder.load(sums[v, m])), sums[v, m])
-        values = e.done(sums)
-        if kind == SOLVE:
-            _solve(e, values, corner)
-        for key, value in values.items():
-            e.store(target, at[key], value)
-    return body
+def _products(e: Emit, target: Any, corner: Any, *given: Any) -> None:
+    """given: A, B and the number of terms of both runs; what is done with C."""
+    *runs, kind = given
+    at = {(v, m): m * EDGE + v * LANES for m in range(LANES) for v in VECTORS}
+    sums = e.begun({key: e.load(target, offset) for key, offset in at.items()})
+    for a, b, count in (runs[:3], runs[3:]):
+        with e.loop(count) as n:
+            left, right = (e.step(p, n.index, e.index(AT_ONCE * EDGE)) for p in (a, b))
+            for k in range(AT_ONCE):
+                column = [e.negative(e.load(left, k * EDGE + v * LANES)) for v in VECTORS]
+                for m in range(LANES):
+                    weight = e.spread(right, k * EDGE + m)
+                    for v in VECTORS:
+                        e.builder.store(e.fma(column[v], weight, e.builder.load(sums[v, m])), sums[v, m])
+    values = e.done(sums)
+    if kind == SOLVE:
+        _solve(e, values, corner)
+    for key, value in values.items():
+        e.store(target, at[key], value)
 
 
-@written_out
-def multiply(typingctx, c, first, second, corner, kind):
+@written_out(LANES, "kind")
+def multiply(e, c, first, second, corner, kind):
     """C -= A B' in eight columns of a tile, summed over two runs of columns of A and B; SOLVE: then C = C L'^-1.
 
     c: address of the first of the eight columns
@@ -64,15 +60,7 @@ def multiply(typingctx, c, first, second, corner, kind):
         of the eight rows that are used; numbers of columns, multiples of AT_ONCE
     corner: address of L, see CORNER
     """
-    if not all_literal(kind):
-        return None
-    which = literal(kind)
-
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        places = [e.place(args[0])]
-        for run in args[1:3]:
-            a, b, count = (builder.extract_value(run, n) for n in range(3))
-            places += [e.place(a), e.place(b), builder.sdiv(count, e.index(AT_ONCE))]
-        return call(context, builder, f"multiply_{which}", [*places, e.place(args[3])], _products(which), LANES)
-    return types.void(c, first, second, corner, kind), codegen
+    places = [e.place(c), e.place(corner)]
+    for a, b, count in map(e.parts, (first, second)):
+        places += [e.place(a), e.place(b), e.builder.sdiv(count, e.index(AT_ONCE))]
+    e.call("multiply", places, _products, kind)

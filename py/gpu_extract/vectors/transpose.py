@@ -1,10 +1,9 @@
 """Rows in memory become columns: from what a fibre's kernels make bin by bin to what is done with many bins at once."""
 # mypy: disallow-untyped-defs=False
-from numba import types
 from numba.extending import register_jitable
 
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.emit import call, written_out
+from gpu_extract.vectors.emit import written_out
 from gpu_extract.vectors.simd import number, write
 
 LANES = 8
@@ -16,9 +15,8 @@ def padded(size):
     return (size + LANES - 1) // LANES * LANES
 
 
-def _columns(e, places):
-    """Eight columns of so many blocks of eight rows: (target, its step, source, its step, blocks), steps in bytes."""
-    target, wide, source, step, blocks = places
+def _columns(e, target, wide, source, step, blocks):
+    """Eight columns of so many blocks of eight rows; wide, step: bytes from row to row of the target and the source."""
     with e.loop(blocks) as block:
         place = e.builder.add(source, e.builder.mul(block.index, e.builder.mul(step, e.index(LANES))))
         there = e.builder.add(target, e.builder.mul(block.index, e.index(8 * LANES)))
@@ -27,12 +25,10 @@ def _columns(e, places):
             e.store(e.place(e.builder.add(there, e.builder.mul(wide, e.index(n)))), 0, column)
 
 
-@written_out
-def _turn_columns(typingctx, target, wide, source, step, blocks):
+@written_out(LANES)
+def _turn_columns(e, target, wide, source, step, blocks):
     """`_columns` as a function."""
-    def codegen(context, builder, signature, args):
-        return call(context, builder, "turn_columns", args, _columns, LANES)
-    return types.void(*[types.intp] * 5), codegen
+    e.call("turn_columns", (target, wide, source, step, blocks), _columns)
 
 
 @njit(nogil=True, error_model="numpy")

@@ -9,53 +9,37 @@ whether U < theta (S + U), the size of the coupling in the fibre's own norm; b =
 from functools import cache
 from typing import Any
 
-from numba import types
-
 from gpu_extract.decorrelate.narrow.simd_banded import finish_row, rows_at_once, subtract_before
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.emit import written_out
 from gpu_extract.vectors.simd import address, vread8, vwrite
 
 LANES = 8
 BLOCK = 56         # rows of the ring of factors
 
 
-def _pivots(h: int, rows: int) -> Any:
-    """The code of `_pivot`: (ring, band, taken, values), all at the first row."""
-    stride = (h + 1) * LANES
-
-    def body(e, places):
-        here, s, u, given = places
-        scale, flags = e.load(given, 0), e.load(given, 3 * LANES)
-        c = [[e.fma(scale, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
-             for n in range(rows)]
-        for n, row in enumerate(c):
-            rest = e.fma(scale, e.spread(u, n * (h + 1)), e.negative(e.load(given, LANES)))
-            row.insert(0, e.fma(e.load(given, 2 * LANES), e.spread(s, n * (h + 1)), rest))
-        for b in range(h, 0, -1):
-            subtract_before(e, here, -b * stride, b, c)
-        for n in range(rows):
-            for a, value in enumerate(finish_row(e, n, c)):
-                e.store(here, n * stride + a * LANES, value)
-            flags = e.where_positive(c[n][0], flags, e.zero)
-        e.store(given, 3 * LANES, flags)
-    return body
+def _pivots(e, here, s, u, given, h, rows):
+    """The code of `_pivot`: places in ring, band, taken and values, all at the first row."""
+    stride, scale, flags = (h + 1) * LANES, e.load(given, 0), e.load(given, 3 * LANES)
+    c = [[e.fma(scale, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
+         for n in range(rows)]
+    for n, row in enumerate(c):
+        rest = e.fma(scale, e.spread(u, n * (h + 1)), e.negative(e.load(given, LANES)))
+        row.insert(0, e.fma(e.load(given, 2 * LANES), e.spread(s, n * (h + 1)), rest))
+    for b in range(h, 0, -1):
+        subtract_before(e, here, -b * stride, b, c)
+    for n in range(rows):
+        for a, value in enumerate(finish_row(e, n, c)):
+            e.store(here, n * stride + a * LANES, value)
+        flags = e.where_positive(c[n][0], flags, e.zero)
+    e.store(given, 3 * LANES, flags)
 
 
-@written_out
-def _pivot(typingctx, ring, row, band, entry, taken, values, half, rows):
+@written_out(LANES, "half", "rows")
+def _pivot(e, ring, row, band, entry, taken, values, half, rows):
     """`rows` rows from `row` on of the eight factorisations; values: b, c, 1 - g, flags (1.0 while pivots are > 0)."""
-    if not all_literal(half, rows):
-        return None
-    h, count = literal(half), literal(rows)
-
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        start = context.get_constant(types.intp, 0)
-        places = (e.pointer(ring, args[0], args[1]), e.pointer(band, args[2], args[3]),
-                  e.pointer(taken, args[4], args[3]), e.pointer(values, args[5], start))
-        return call(context, builder, f"pivot_{h}_{count}", places, _pivots(h, count), LANES)
-    return types.void(ring, types.intp, band, types.intp, taken, values, half, rows), codegen
+    places = e.pointer(ring, row), e.pointer(band, entry), e.pointer(taken, entry), e.pointer(values, e.index(0))
+    e.call("pivot", places, _pivots, half, rows)
 
 
 @njit(nogil=True, error_model="numpy", inline="always")     # by numba: compiled once, in the kernel that asks

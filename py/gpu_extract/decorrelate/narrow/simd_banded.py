@@ -11,26 +11,16 @@ and after the last stand for tests at the ends. A row starts on a cache line: a 
 that straddles two costs twice, a third of the whole time.
 """
 # mypy: disallow-untyped-defs=False
-import math
 from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from gpu_extract.decorrelate.windows import simd_windows
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import LANES, SIDES
-from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.emit import Emit, written_out
 from gpu_extract.vectors.transpose import padded
-
-
-def aligned(*shape: int) -> np.ndarray:
-    """Zeros that start on a cache line."""
-    size = math.prod(shape)
-    block = np.zeros(size + 8)
-    first = -(block.__array_interface__["data"][0] // 8) % 8
-    return block[first:first + size].reshape(shape)
 
 
 def subtract_before(e: Emit, place: Any, at: int, b: int, c: list[list[Any]]) -> dict[int, Any]:
@@ -69,48 +59,34 @@ def rows_at_once(half: int) -> int:
     return 2 if half < 24 else 1
 
 
-def _elimination(h: int, stride: int, rows: int) -> Any:
-    """The code of `_eliminate`: (first row, row of the band, right sides, shifts)."""
+def _elimination(e, here, entry, right, shifts, h, stride, rows):
+    """The code of `_eliminate`: places of the first row, the band's row, right sides and shifts."""
     sides = stride - SIDES * LANES
-
-    def body(e, places):
-        here, entry, right, shifts = places
-        c = [[e.spread(entry, n * (h + 1) + a) for a in range(h + 1)] for n in range(rows)]
-        y = [[e.spread(right, n * SIDES + r) for r in range(SIDES)] for n in range(rows)]
-        for row in c:
-            row[0] = e.add(row[0], e.load(shifts, 0))
-        for b in range(h, 0, -1):
-            factor = subtract_before(e, here, -b * stride, b, c)
-            for r in range(SIDES):
-                known = e.load(here, -b * stride + sides + r * LANES)
-                for n, f in factor.items():
-                    y[n][r] = e.take(f, known, y[n][r])
-        for n in range(rows):
-            low = finish_row(e, n, c)
-            for place, value in enumerate(low):
-                e.store(here, n * stride + place * LANES, value)
-            for r in range(SIDES):
-                e.store(here, n * stride + sides + r * LANES, y[n][r])
-                for m in range(n + 1, min(rows, n + h + 1)):
-                    y[m][r] = e.take(low[m - n], y[n][r], y[m][r])
-    return body
+    c = [[e.spread(entry, n * (h + 1) + a) for a in range(h + 1)] for n in range(rows)]
+    y = [[e.spread(right, n * SIDES + r) for r in range(SIDES)] for n in range(rows)]
+    for row in c:
+        row[0] = e.add(row[0], e.load(shifts, 0))
+    for b in range(h, 0, -1):
+        factor = subtract_before(e, here, -b * stride, b, c)
+        for r in range(SIDES):
+            known = e.load(here, -b * stride + sides + r * LANES)
+            for n, f in factor.items():
+                y[n][r] = e.take(f, known, y[n][r])
+    for n in range(rows):
+        low = finish_row(e, n, c)
+        for place, value in enumerate(low):
+            e.store(here, n * stride + place * LANES, value)
+        for r in range(SIDES):
+            e.store(here, n * stride + sides + r * LANES, y[n][r])
+            for m in range(n + 1, min(rows, n + h + 1)):
+                y[m][r] = e.take(low[m - n], y[n][r], y[m][r])
 
 
-@written_out
-def _eliminate(typingctx, work, row, band, column, sides, side, shifts, half, wide, rows):
+@written_out(LANES, "half", "wide", "rows")
+def _eliminate(e, work, row, band, column, sides, side, shifts, half, wide, rows):
     """`rows` rows from `row` on of L D L^T = S + t I and of the forward substitution; positions are flat indices."""
-    if not all_literal(half, wide, rows):
-        return None
-    h, stride, n = literal(half), (literal(wide) + 1 + SIDES) * LANES, literal(rows)
-
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        kind, start = signature.args, context.get_constant(types.intp, 0)
-        places = (e.pointer(kind[0], args[0], args[1]), e.pointer(kind[2], args[2], args[3]),
-                  e.pointer(kind[4], args[4], args[5]), e.pointer(kind[6], args[6], start))
-        return call(context, builder, f"eliminate_{h}_{stride}_{n}", places, _elimination(h, stride, n), LANES)
-    index = types.intp
-    return types.void(work, index, band, index, sides, index, shifts, half, wide, rows), codegen
+    places = e.pointer(work, row), e.pointer(band, column), e.pointer(sides, side), e.pointer(shifts, e.index(0))
+    e.call("eliminate", places, _elimination, half, (wide + 1 + SIDES) * LANES, rows)
 
 
 def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
@@ -137,31 +113,20 @@ def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple
     return z, u
 
 
-@written_out
-def _substitute(typingctx, work, row, weights, out, place, known, start, half, wide, ndiag):
+@written_out(LANES, "half", "wide", "ndiag")
+def _substitute(e, work, row, weights, out, place, known, start, half, wide, ndiag):
     """Row `row` of the inverse and the solutions: its sums, and `known` at `start`, go to `out` at `place`."""
-    if not all_literal(half, wide, ndiag):
-        return None
-    h, w, nd = literal(half), literal(wide), literal(ndiag)
-
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        kind = signature.args
-        here = e.pointer(kind[0], args[0], args[1])
-        weight = e.load(e.pointer(kind[2], args[2], context.get_constant(types.intp, 0)), 0)
-        target, before = e.pointer(kind[3], args[3], args[4]), e.pointer(kind[5], args[5], args[6])
-        z, u = _inverse_row(e, here, weight, h, w)
-        for a in range(w + 1):
-            e.store(here, a * LANES, z[a])
-        for r in range(SIDES):
-            e.store(here, (w + 1 + r) * LANES, u[r])
-        terms = u + z[:nd + 1]
-        terms += [e.zero] * (-len(terms) % LANES)
-        for n in range(0, len(terms), LANES):
-            e.store(target, n, e.add(e.load(before, n), e.sums(terms[n:n + LANES])))
-        return context.get_dummy_value()
-    index = types.intp
-    return types.void(work, index, weights, out, index, known, index, half, wide, ndiag), codegen
+    here, weight = e.pointer(work, row), e.load(e.pointer(weights, e.index(0)), 0)
+    target, before = e.pointer(out, place), e.pointer(known, start)
+    z, u = _inverse_row(e, here, weight, half, wide)
+    for a in range(wide + 1):
+        e.store(here, a * LANES, z[a])
+    for r in range(SIDES):
+        e.store(here, (wide + 1 + r) * LANES, u[r])
+    terms = u + z[:ndiag + 1]
+    terms += [e.zero] * (-len(terms) % LANES)
+    for n in range(0, len(terms), LANES):
+        e.store(target, n, e.add(e.load(before, n), e.sums(terms[n:n + LANES])))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -14,11 +14,10 @@ Each of its steps waits for the one before: eight fibres are worked on at once, 
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import LANES
-from gpu_extract.vectors.emit import Emit, call, written_out
+from gpu_extract.vectors.emit import Emit, written_out
 from gpu_extract.vectors.simd import address
 
 HALF = 5           # diagonals of Q that are used: with the right sides' columns they fill a vector
@@ -56,9 +55,8 @@ def _forward_row(e: Emit, q: list[Any], value: Any, scale: Any, left: list[list[
     return [*low, e.multiply(value, inverse)]
 
 
-def _forward(e: Emit, places: Any) -> None:
-    """All rows on the way up: (work, addresses of eight fibres' first rows, bytes of a row, number of rows)."""
-    work, starts, size, count = places
+def _forward(e: Emit, work: Any, starts: Any, size: Any, count: Any) -> None:
+    """All rows on the way up; starts: addresses of eight fibres' first rows; size: bytes of a row; count: of rows."""
     left = [[e.variables(HALF - n) for n in range(HALF)], e.variables(HALF), e.variables(HALF)]
     for variable in (v for part in (*left[0], *left[1:]) for v in part):
         e.builder.store(e.zero, variable)
@@ -73,9 +71,8 @@ def _forward(e: Emit, places: Any) -> None:
             e.store(here, n * LANES, value)
 
 
-def _backward(e: Emit, places: Any) -> None:
-    """All rows on the way down: e / s takes the place of l_1; (work, -, -, number of rows)."""
-    work, _, _, count = places
+def _backward(e: Emit, work: Any, count: Any) -> None:
+    """All rows on the way down: e / s takes the place of l_1."""
     known = list(e.begun(dict.fromkeys(range(HALF), e.zero)).values())
     with e.loop(count) as j:
         after = e.builder.sub(e.builder.sub(count, e.index(1)), j.index)
@@ -89,15 +86,12 @@ def _backward(e: Emit, places: Any) -> None:
         e.store(here, 0, e.where_positive(e.absolute(scale), e.divide(value, scale), e.zero))
 
 
-@written_out
-def _solve(typingctx, work, starts, size, count):
+@written_out(LANES)
+def _solve(e, work, starts, size, count):
     """e / s of eight fibres, in the first vector of every row of `work`; arguments as in `_forward`."""
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        places = (e.pointer(signature.args[0], args[0], e.index(0)), e.addresses(signature.args[1], args[1]), *args[2:])
-        call(context, builder, "correct_forward", places, _forward, LANES)
-        return call(context, builder, "correct_backward", places, _backward, LANES)
-    return types.void(work, starts, types.intp, types.intp), codegen
+    place = e.pointer(work, e.index(0))
+    e.call("correct_forward", (place, e.addresses(starts), size, count), _forward)
+    e.call("correct_backward", (place, count), _backward)
 
 
 def work_size(nwave: int) -> int:

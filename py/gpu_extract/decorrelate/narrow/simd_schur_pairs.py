@@ -12,7 +12,6 @@ from gpu_extract.decorrelate.narrow.simd_schur_rows import (
     code,
     factor_row,
     known_row,
-    named,
 )
 from gpu_extract.vectors.emit import Emit
 
@@ -41,46 +40,43 @@ def _place(h: int, up: bool) -> Any:
     return lambda k: (h + k) * LANES
 
 
-def _advance(up: bool) -> Any:
-    """Two rows of V and of G y."""
-    def body(e: Emit, rows: Any, moved: Any, rest: Any, block: Any, low: Any, y: Any, sizes: Sizes) -> None:
-        """Rows p and p + 1 of V = G L^-T and of G, and of G y.
+def _advance(e: Emit, rows: Any, moved: Any, rest: Any, block: Any, low: Any, y: Any, sizes: Sizes, up: bool) -> None:
+    """Rows p and p + 1 of V = G L^-T and of G, and of G y.
 
-        rows: filled, see `_coupled_row`; moved: filled; rest: filled, of each row, hw vectors each, what is left of
-        G[p, p + 1 .. p + hw] once bins up to p are eliminated; block: row p of the gathered couplings, see `_place`
-        """
-        h, own, w = sizes
-        place, width = _place(h, up), 2 * h + 1
-        live: tuple[dict[int, Any], ...] = ({}, {})
-        sums = [[e.zero] * 3 for _ in BOTH]
+    rows: filled, see `_coupled_row`; moved: filled; rest: filled, of each row, hw vectors each, what is left of
+    G[p, p + 1 .. p + hw] once bins up to p are eliminated; block: row p of the gathered couplings, see `_place`
+    """
+    h, own, w = sizes
+    place, width = _place(h, up), 2 * h + 1
+    live: tuple[dict[int, Any], ...] = ({}, {})
+    sums = [[e.zero] * 3 for _ in BOTH]
 
-        def left(n: int, s: int) -> Any:
-            """G[p + n, p + n + s], less what has been taken from it."""
-            if s not in live[n]:
-                live[n][s] = g = e.load(block, n * width * LANES + place(s)) if s <= h else e.zero
-                if s <= h:
-                    sums[n][s % 3] = e.fma(g, e.load(y, (n + s) * LANES), sums[n][s % 3])
-                if 0 < s <= h:
-                    e.store(rows, n * _coupled_row(h, w) + (h + w + s) * LANES, g)
-            return live[n][s]
+    def left(n: int, s: int) -> Any:
+        """G[p + n, p + n + s], less what has been taken from it."""
+        if s not in live[n]:
+            live[n][s] = g = e.load(block, n * width * LANES + place(s)) if s <= h else e.zero
+            if s <= h:
+                sums[n][s % 3] = e.fma(g, e.load(y, (n + s) * LANES), sums[n][s % 3])
+            if 0 < s <= h:
+                e.store(rows, n * _coupled_row(h, w) + (h + w + s) * LANES, g)
+        return live[n][s]
 
-        for q in range(-h, w + 2):
-            both = [(n, q - n) for n in BOTH if -h <= q - n <= w]
-            v = [e.negative(left(*one)) for one in both]
-            for n, s in both:
-                e.store(rows, n * _coupled_row(h, w) + (h + s) * LANES, left(n, s))
-            for b in range(1, own + 1):
-                wanted = [m for m, (n, s) in enumerate(both) if s + b <= (h if s <= 0 else w)]
-                l = e.load(low, q * factor_row(own) + b * LANES) if wanted else None
-                for m in wanted:
-                    n, s = both[m]
-                    live[n][s + b] = e.fma(v[m], l, left(n, s + b))
-            for n, s in both:
-                for t in range(1, h + 1 if s == 0 else 1):
-                    e.store(rest, (n * h + t - 1) * LANES, left(n, t))
-        for n, (a, b, c) in enumerate(sums):
-            e.store(moved, n * LANES, e.add(e.add(a, b), c))
-    return body
+    for q in range(-h, w + 2):
+        both = [(n, q - n) for n in BOTH if -h <= q - n <= w]
+        v = [e.negative(left(*one)) for one in both]
+        for n, s in both:
+            e.store(rows, n * _coupled_row(h, w) + (h + s) * LANES, left(n, s))
+        for b in range(1, own + 1):
+            wanted = [m for m, (n, s) in enumerate(both) if s + b <= (h if s <= 0 else w)]
+            l = e.load(low, q * factor_row(own) + b * LANES) if wanted else None
+            for m in wanted:
+                n, s = both[m]
+                live[n][s + b] = e.fma(v[m], l, left(n, s + b))
+        for n, s in both:
+            for t in range(1, h + 1 if s == 0 else 1):
+                e.store(rest, (n * h + t - 1) * LANES, left(n, t))
+    for n, (a, b, c) in enumerate(sums):
+        e.store(moved, n * LANES, e.add(e.add(a, b), c))
 
 
 def _close(e: Emit, target: Any, rest: Any, rows: Any, z: Any, low: Any, sizes: Sizes) -> None:
@@ -134,23 +130,21 @@ def _couple(e: Emit, u: Any, rows: Any, weights: Any, sizes: Sizes) -> None:
             e.store(u, (n * (w + 1) + d - n) * LANES, total)
 
 
-def _pair(up: bool) -> Any:
-    """The code of `pair_below` and `pair_above`."""
-    def body(e: Emit, u: Any, moved: Any, weights: Any, block: Any, z: Any, low: Any, y: Any, sizes: Sizes) -> None:
-        """Rows p and p + 1 of U and of U x_i, all addresses at row p.
+def _pair(e: Emit, u: Any, moved: Any, weights: Any, block: Any, z: Any, low: Any, y: Any, sizes: Sizes,
+          up: bool) -> None:
+    """Rows p and p + 1 of U and of U x_i, all addresses at row p.
 
-        u: filled, half + 1 elements a row; moved: filled; block: the gathered couplings, see `_place`
-        weights: rows of B and P, filled; those behind are there; z: the inverse, from row p + 1 on
-        low: the factor; y: the solution, from row p - hw + 2 on; the rows p - hw and p - hw + 1 are made
-        """
-        h, own, w = sizes
-        rest, rows = e.scratch(2 * max(h, 1)), e.scratch(2 * _coupled_row(h, w) // LANES)
-        for n in (1 - h, -h):
-            named(e, "solve", (e.at(y, n * LANES), e.at(low, n * factor_row(own))), back_substitute, sizes)
-        named(e, "above" if up else "below", (rows, moved, rest, block, low, y), _advance(up), sizes)
-        named(e, "close", (weights, rest, rows, z, low), _close, sizes)
-        named(e, "couple", (u, rows, weights), _couple, sizes)
-    return body
+    u: filled, half + 1 elements a row; moved: filled; block: the gathered couplings, see `_place`
+    weights: rows of B and P, filled; those behind are there; z: the inverse, from row p + 1 on
+    low: the factor; y: the solution, from row p - hw + 2 on; the rows p - hw and p - hw + 1 are made
+    """
+    h, own, w = sizes
+    rest, rows = e.scratch(2 * max(h, 1)), e.scratch(2 * _coupled_row(h, w) // LANES)
+    for n in (1 - h, -h):
+        e.call("solve", (e.at(y, n * LANES), e.at(low, n * factor_row(own))), back_substitute, sizes)
+    e.call("advance", (rows, moved, rest, block, low, y), _advance, sizes, up)
+    e.call("close", (weights, rest, rows, z, low), _close, sizes)
+    e.call("couple", (u, rows, weights), _couple, sizes)
 
 
 def _keep_weights(e: Emit, target: Any, sizes: Sizes) -> None:
@@ -171,5 +165,5 @@ def _keep_block(e: Emit, target: Any, sizes: Sizes) -> None:
             e.store(target, place + ROWS * width * LANES, e.load(target, place))
 
 
-pair_below, pair_above = code("pair_below", _pair(up=False)), code("pair_above", _pair(up=True))
+pair_below, pair_above = code("pair", _pair, False), code("pair", _pair, True)
 keep_weights, keep_block = code("keep_weights", _keep_weights), code("keep_block", _keep_block)

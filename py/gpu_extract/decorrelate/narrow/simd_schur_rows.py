@@ -4,13 +4,10 @@ All are asked as name(places, hw, own, half), see `Sizes`: `places` are addresse
 number of eight fibres. What does not depend on a size is asked with 0 for it.
 """
 # mypy: disallow-untyped-defs=False
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numba import types
-from numba.core import cgutils
-
-from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.emit import Emit, written_out
 
 LANES = 8
 ROWS = 8           # bins that are gathered at once
@@ -24,6 +21,10 @@ class Sizes(NamedTuple):
     own: int
     half: int
 
+    def __str__(self) -> str:
+        """As a part of a function's name."""
+        return "_".join(map(str, tuple(self)))
+
 
 def factor_row(own: int) -> int:
     """Elements of a row of the factor: 1 / D, l_1 .. l_own, D."""
@@ -35,25 +36,12 @@ def known_row(hw: int) -> int:
     return max(hw, 1) * LANES
 
 
-def code(name: str, body: Callable[..., None]) -> Any:
-    """An intrinsic name(places, hw, own, half) whose code is body(e, *places, sizes)."""
-    def typing(typingctx, places, hw, own, half):
-        if not all_literal(hw, own, half):
-            return None
-        sizes = Sizes(literal(hw), literal(own), literal(half))
-
-        def codegen(context, builder, signature, args):
-            e = Emit(context, builder, LANES)
-            where = [e.place(address) for address in cgutils.unpack_tuple(builder, args[0])]
-            return named(e, name, where, body, sizes)
-        return types.void(places, hw, own, half), codegen
-    return written_out(typing)
-
-
-def named(e: Emit, name: str, places: Sequence[Any], body: Callable[..., None], sizes: Sizes) -> Any:
-    """Call the function of this name and these sizes, whose code is body(e, *places, sizes)."""
-    where = "_".join(str(size) for size in sizes)
-    return call(e.context, e.builder, f"{name}_{where}", places, lambda e, p: body(e, *p, sizes), LANES)
+def code(name: str, body: Callable[..., None], *more: Any) -> Any:
+    """An intrinsic name(places, hw, own, half) whose code is body(e, *places, sizes, *more)."""
+    @written_out(LANES, "hw", "own", "half")
+    def code(e, places, hw, own, half):
+        e.call(name, [e.place(address) for address in e.parts(places)], body, Sizes(hw, own, half), *more)
+    return code
 
 
 def _interleave(e: Emit, target: Any, source: Any, bases: Any, sizes: Sizes) -> None:

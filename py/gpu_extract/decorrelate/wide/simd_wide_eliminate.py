@@ -9,7 +9,7 @@ once it has been followed as far as S_i is wanted. All that is in use stays in t
 import numpy as np
 
 from gpu_extract.arrays import Array, IntArray
-from gpu_extract.decorrelate.narrow.simd_banded import aligned
+from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, integer, number, write
 from gpu_extract.vectors.tiles import AT_ONCE, CORNER, EDGE, LANES, SOLVE, SUBTRACT, TILE, multiply
@@ -245,7 +245,8 @@ def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int
     hw, n = icov.shape[3] // 2, len(others)
     back = tiles_back((hw + 1) * n - 1)
     active = (reach + hw + -(-GROUP * EDGE // n)) // EDGE + 3     # rows of X between two times that S is added up
-    works = (aligned((back + 1)**2 * TILE), aligned(active, (back + GROUP) * TILE), aligned(active, active, TILE),
+    zeros = Arena().zeros
+    works = (zeros((back + 1)**2 * TILE), zeros(active, (back + GROUP) * TILE), zeros(active, active, TILE),
              np.empty(back + 1, dtype=np.int64))
     left = np.zeros(len(band))
     return left if _eliminate(band, left, icov, (fibre, others), reach, works) else None

@@ -11,8 +11,9 @@ memory. Nothing here depends on the band's width but the counts of loops: one co
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
-from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES, aligned
+from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.wide.simd_block_sums import next_block, subtract_both
+from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import (
     BLOCK,
@@ -122,8 +123,9 @@ def _add_up(out, panel, y, weight):
 
 
 def make_works(count: int, reach: int) -> tuple[np.ndarray, ...]:
-    """Work arrays for `count` panels: L or inverse, D, 1/D, right sides, and two of a panel each."""
-    return tuple(aligned(size) for size in _sizes(count, reach))
+    """Work arrays for `count` panels, holding anything: L or inverse, D, 1/D, right sides, and two of a panel each."""
+    arena = Arena()
+    return tuple(arena.take(size) for size in _sizes(count, reach))
 
 
 def part_of(works: tuple[np.ndarray, ...], count: int, reach: int) -> tuple[np.ndarray, ...]:

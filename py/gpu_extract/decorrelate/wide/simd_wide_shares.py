@@ -3,8 +3,8 @@
 import numpy as np
 
 from gpu_extract.arrays import Array, IntArray
-from gpu_extract.decorrelate.narrow.simd_banded import aligned
 from gpu_extract.decorrelate.wide.simd_wide_eliminate import BY_FIBRES, factor, fill, follow, tiles_back
+from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.tiles import CORNER, EDGE, LANES, TILE
 
@@ -41,8 +41,9 @@ def shares(icov: Array, fibres: IntArray, stretch: tuple[int, int]) -> Array | N
     places = np.arange(len(fibres))
     wide = int(np.abs(np.subtract.outer(places, places))[apart].max() + 1) * size - 1
     back = tiles_back(wide)
-    x = aligned(-(-size // EDGE), count * TILE)
-    works = aligned((back + 1)**2 * TILE), np.empty(back + 1, dtype=np.int64), wide
+    arena = Arena()
+    x = arena.zeros(-(-size // EDGE), count * TILE)
+    works = arena.zeros((back + 1)**2 * TILE), np.empty(back + 1, dtype=np.int64), wide
     if not _shares(x, icov, fibres, stretch, works):
         return None
     rows = x.reshape(len(x), count * EDGE, EDGE).transpose(0, 2, 1).reshape(len(x) * EDGE, count * EDGE)

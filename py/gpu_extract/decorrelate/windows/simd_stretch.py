@@ -13,10 +13,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.emit import Emit, all_literal, call, literal, written_out
+from gpu_extract.vectors.emit import written_out
 from gpu_extract.vectors.simd import address, number, write
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
@@ -56,62 +55,50 @@ def _block(out, icov, rows, columns):
             out[n, n] = 1.0
 
 
-@written_out
-def _subtract(typingctx, target, left, right, count, groups):
+def _product(e, target, step, left, left_step, right, right_step, count, high):
+    at = {(n, c): (e.builder.gep(target, [e.builder.mul(step, e.index(c))]), n * LANES)
+          for c in range(LANES) for n in range(high)}
+    sums = e.begun({key: e.load(*place) for key, place in at.items()})
+    with e.loop(count) as k:
+        rows, columns = e.step(left, k.index, left_step), e.step(right, k.index, right_step)
+        given = [e.negative(e.load(rows, n * LANES)) for n in range(high)]
+        for c in range(LANES):
+            factor = e.spread(columns, c)
+            for n in range(high):
+                place = sums[n, c]
+                e.builder.store(e.fma(given[n], factor, e.builder.load(place)), place)
+    for key, value in e.done(sums).items():
+        e.store(*at[key], value)
+
+
+@written_out(LANES, "groups")
+def _subtract(e, target, left, right, count, groups):
     """A tile of `groups` vectors of rows and eight columns, target -= sum_k left[:, k] right[:, k]^T, k < count.
 
     target, left, right: (address, bytes from one column to the next)
     """
-    if not all_literal(groups):
-        return None
-    high = literal(groups)
-
-    def body(e, places):
-        target, step, left, left_step, right, right_step, count = places
-        at = {(n, c): (e.builder.gep(target, [e.builder.mul(step, e.index(c))]), n * LANES)
-              for c in range(LANES) for n in range(high)}
-        sums = e.begun({key: e.load(*place) for key, place in at.items()})
-        with e.loop(count) as k:
-            rows, columns = e.step(left, k.index, left_step), e.step(right, k.index, right_step)
-            given = [e.negative(e.load(rows, n * LANES)) for n in range(high)]
-            for c in range(LANES):
-                factor = e.spread(columns, c)
-                for n in range(high):
-                    place = sums[n, c]
-                    e.builder.store(e.fma(given[n], factor, e.builder.load(place)), place)
-        for key, value in e.done(sums).items():
-            e.store(*at[key], value)
-
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        places = [part for pair in args[:3] for part in e.columns(pair)]
-        return call(context, builder, f"subtract_tile_{high}", [*places, args[3]], body, LANES)
-    return types.void(target, left, right, types.intp, groups), codegen
+    e.call("subtract_tile", [*e.columns(target), *e.columns(left), *e.columns(right), count], _product, groups)
 
 
-@written_out
-def _divide(typingctx, target, corner, inverses):
+def _quotient(e, target, step, corner, corner_step, inverses):
+    done: list[Any] = []
+    for c in range(LANES):
+        here = e.builder.gep(target, [e.builder.mul(step, e.index(c))])
+        total = e.load(here, 0)
+        for m, value in enumerate(done):
+            low = e.builder.gep(corner, [e.builder.mul(corner_step, e.index(m))])
+            total = e.take(value, e.spread(low, c), total)
+        done.append(e.multiply(total, e.spread(inverses, c)))
+        e.store(here, 0, done[c])
+
+
+@written_out(LANES)
+def _divide(e, target, corner, inverses):
     """Eight rows and columns X of `target` become X L^-T, L a corner on the diagonal; inverses: of L's diagonal.
 
     target, corner: as in `_subtract`; inverses: an address
     """
-    def body(e, places):
-        target, step, corner, corner_step, inverses = places
-        done: list[Any] = []
-        for c in range(LANES):
-            here = e.builder.gep(target, [e.builder.mul(step, e.index(c))])
-            total = e.load(here, 0)
-            for m, value in enumerate(done):
-                low = e.builder.gep(corner, [e.builder.mul(corner_step, e.index(m))])
-                total = e.take(value, e.spread(low, c), total)
-            done.append(e.multiply(total, e.spread(inverses, c)))
-            e.store(here, 0, done[c])
-
-    def codegen(context, builder, signature, args):
-        e = Emit(context, builder, LANES)
-        places = [*e.columns(args[0]), *e.columns(args[1]), e.place(args[2])]
-        return call(context, builder, "divide_tile", places, body, LANES)
-    return types.void(target, corner, inverses), codegen
+    e.call("divide_tile", [*e.columns(target), *e.columns(corner), e.place(inverses)], _quotient)
 
 
 @njit(nogil=True, error_model="numpy")
