@@ -14,8 +14,9 @@ from gpu_extract.device.cuda.text import sweeps
 Times = dict[str, float]
 Path = Callable[[PieceShape, tuple[Any, ...]], Times]
 
-ROWS, COLUMNS = 11, 17                          # of a spot of r
+ROWS, COLUMNS, TERMS = 11, 17, 7                # of a spot of r; terms along y
 SPACING, STEP = 7.3, 1.5                        # columns to the next fibre's spot, rows to the next bin's
+APART = 0.15                                    # columns that bins of a team of `couple` have more than one bin
 FEW = (COLUMNS + 4) / SPACING                   # fibres that touch 4 columns of 32 pixels in a row
 CHUNK, PARTS, STRETCHES = 4, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
@@ -64,9 +65,10 @@ def one_turn(path: Path) -> Path:
 
 
 def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
-    """Columns that both fibres have; of a fibre with itself only the first part of the lanes does something."""
-    shared = sum(max(COLUMNS - d * SPACING, 0) for d in range(1, s.nd))
-    return {"0": 1, "0.0": (shared + COLUMNS / couple_parts(s.hw)) / s.nd}
+    """Columns that both fibres have, and those by which bins of a team differ; of a fibre with itself only the first
+    part of the teams does something. All rows are worked on together."""
+    shared = sum(max(COLUMNS - d * SPACING, 0) + APART for d in range(1, s.nd))
+    return {"0": 1, "0.0": (shared + (COLUMNS + APART) / couple_parts(s.hw)) / s.nd, "0.0.0": 1}
 
 
 PATHS: dict[str, Path] = {
@@ -109,7 +111,7 @@ PATHS: dict[str, Path] = {
     "poles.square": lambda s, a: {"0": CHUNK, "0.0": -(-a[6] // 4)},
     "poles.agree": lambda s, a: {"0": s.nwave / CHUNK / 16 / 8},
     "spots.evaluate": lambda s, a: {"0": a[3][0], "0.0": a[6] / a[3][0]},
-    "spots.make": lambda s, a: {"0": 2, "0.0": -(-ROWS // 2), "0.1": COLUMNS},
+    "spots.make": lambda s, a: {"0": 2, "0.0": -(-ROWS // 2) + 1, "0.1": TERMS, "0.2": COLUMNS},
     "normal.couple": couple,
     "normal.count_marks": lambda s, a: {"1": s.nwave / PARTS / 4},
     "quality.bins_of_row": lambda s, a: {"0": 12, "1": 12},

@@ -89,7 +89,8 @@ def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.M
     white, parts = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave)), couple_parts(hw)
     scale = 0.5 + np.random.default_rng(2).random(y0.shape)
     icov, wanted = np.full((2 * NFIBRE, nd, 2 * hw + 1, nwave), np.nan), np.zeros((2 * NFIBRE, nd, 2 * hw + 1, nwave))
-    run_lanes(normal.couple.sized(*couple_size(hw, NY)), 2 * NFIBRE * places_of(nwave) * nd * parts, step,
+    couple = normal.couple.sized(*couple_size(hw, NY))
+    run_lanes(couple, 2 * NFIBRE * -(-nwave // couple.threads) * nd * parts, step,
               (icov, placed(white), scale, np.zeros(2 * NFIBRE, np.int32), y0, x0, NFIBRE, NX, NY, nd, hw, nwave,
                parts))
     for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):

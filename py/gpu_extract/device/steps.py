@@ -90,9 +90,9 @@ class Steps:
     def normal(self, ridge: float) -> None:
         """Normal equations."""
         shape = self.shape
-        bins, lanes, parts = shape.fibres * shape.nwave, places_of(shape.nwave) * shape.nd, couple_parts(shape.hw)
-        self._launch(normal.couple.sized(*couple_size(shape.hw, self.sizes.stamp[0])), shape.fibres * lanes * parts,
-                     parts=parts)
+        bins, parts = shape.fibres * shape.nwave, couple_parts(shape.hw)
+        couple = normal.couple.sized(*couple_size(shape.hw, self.sizes.stamp[0]))
+        self._launch(couple, shape.fibres * -(-shape.nwave // couple.threads) * shape.nd * parts, parts=parts)
         self._launch(normal.give_up, bins, marks="given_up", least=LEAST_LIGHT, faint=FAINT_LIGHT, ridge=ridge)
         self._launch(normal.take_out, bins * shape.nd, marks="given_up")
         self._count(UNSEEN, self.arrays.given_up, normal.GIVEN_UP, (shape.first, shape.first + shape.nout))

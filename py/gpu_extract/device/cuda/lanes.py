@@ -9,8 +9,8 @@ from gpu_extract.device.cuda.text import eliminate, normal
 TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
 LONG = 2 * TILE      # of poles: so many are lanes enough, and halos count less then
 SHORT = TILE // 2    # of solutions, which wait for memory: twice as many lanes do so side by side
-MOST = 9, 12    # bins of the other fibre and rows of a spot that a lane of `couple` has in its registers
-TERMS = 52      # most terms along x times rows that a lane of `make` has in its registers
+MOST = 17, 12    # bins of the other fibre and rows of a spot that a member of `couple` has in its registers
+TERMS = 48      # most terms along x times rows that a lane of `make` has in its registers
 PRODUCT, SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
 
@@ -31,7 +31,7 @@ def places_of(nwave: int) -> int:
 
 
 def couple_parts(hw: int) -> int:
-    """Lanes of `couple` for a bin and a fibre that it may touch: each has some of the other one's bins."""
+    """Lanes of `couple` for bins and a fibre that they may touch: each has some of the other one's bins."""
     return -(-(2 * hw + 1) // MOST[0])
 
 
