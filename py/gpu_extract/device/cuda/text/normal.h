@@ -21,7 +21,7 @@ LANE index spot_at(index f, int bin, index size, index nwave)
 // A member of a team of `couple`: where its spot begins (column, first number), the same of the two bins of the other
 // fibre that it asks for, and rows from its spot to those that it is coupled with.
 template <int MANY, int ROWS> struct Coupling {
-    int left, place, lefts[2], places[2], down[MANY];
+    int left, place, lefts[2], places[2], down[(MANY + 1) / 2];      // down: two in a number
     double here[ROWS], sums[MANY];
 };
 
@@ -29,19 +29,21 @@ template <int MANY, int ROWS> struct Coupling {
 // of columns and rows; of a fibre with itself the mirror image too. A team has T bins of fibre f, a member each, with MANY
 // of fibre f + d for each, and goes along columns of the CCD. What the other fibre's bins have in a column is shared, 0
 // where a spot has ended, between rows of 0: memory is asked for it once. ROWS numbers of a member serve MANY sums.
-// scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 where nothing is to be done.
-template <int MANY, int ROWS, int T>
+// SELF: of f alone; its own numbers are among those that are shared. nearest: the first d otherwise. MORE: room for the other
+// fibre's bins beyond T, MANY - 1. scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 where nothing is to be done.
+template <int MANY, int ROWS, int MORE, int SELF, int T>
 TEAMS(1, 134) void couple(index n, double *icov, const double *white, const double *scale, const int *gate, const int *y0,
-                         const int *x0, index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
+                          const int *x0, index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts,
+                          index nearest)
 {
-    constexpr int MORE = 16, EDGE = FEW - 1, NOWHERE = 1 << 29;      // a team has T + MANY - 1 bins of the other fibre
+    constexpr int EDGE = FEW - 1, NOWHERE = 1 << 29, HALF = 16, FAR = (1 << 15) - 1;
     SHARED double spots[IN_BLOCK<T>][ROWS + 2 * EDGE][T + MORE];
     SHARED int ends[IN_BLOCK<T>][2][T];
     auto &theirs = spots[team<T>()];
     auto &range = ends[team<T>()];
-    index groups = (nwave + T - 1) / T, d = n / parts % nd, f = n / (parts * nd * groups), from = f * nwave;
-    index to = (f + d) * nwave;
-    int begin = (int)(n / (parts * nd) % groups) * T, end = (int)nwave, reach = (int)hw, high = (int)ny, wide = (int)nx;
+    index groups = (nwave + T - 1) / T, many = SELF ? 1 : nd - nearest, d = SELF ? 0 : nearest + n / parts % many;
+    index f = n / (parts * many * groups), from = f * nwave, to = (f + d) * nwave;
+    int begin = (int)(n / (parts * many) % groups) * T, end = (int)nwave, reach = (int)hw, high = (int)ny, wide = (int)nx;
     int first = (int)(n % parts) * MANY - (d > 0 ? reach : 0), size = high * wide;
     if (first > reach || gate[f])
         return;
@@ -58,7 +60,8 @@ TEAMS(1, 134) void couple(index n, double *icov, const double *white, const doub
             bool there = both && bin < end && first + b <= reach && 0 <= other && other < end;
             int left = there ? x0[to + other] : 0;
             own.sums[b] = 0.0;
-            own.down[b] = there ? top - y0[to + other] : NOWHERE;
+            int down = there ? top - y0[to + other] : FAR;
+            own.down[b / 2] = b % 2 ? own.down[b / 2] | (int)((unsigned)down << HALF) : down & 0xffff;
             low = there ? smaller(low, larger(left, own.left)) : low;
             last = there ? larger(last, smaller(left, own.left) + wide) : last;
         }
@@ -80,12 +83,13 @@ TEAMS(1, 134) void couple(index n, double *icov, const double *white, const doub
     }
     LOOP(int, y, 0, chunks) {
         LOOP(int, x, low, last) {
-            LOOP(int, c, 0, chunks) {
+            LOOP(int, later, 0, chunks) {
+                int c = y + later < chunks ? y + later : y + later - chunks;
                 MEMBERS(T, t) {
                     auto &own = members[t];
                     int column = x * high * SECTION, row = y * ROWS, their = c * ROWS;
                     bool within = (unsigned)(x - own.left) < (unsigned)wide;
-                    EACH(r, ROWS)
+                    EACH(r, SELF ? 0 : ROWS)
                         own.here[r] = within && row + r < high ? mine[own.place + column + (row + r) * SECTION] : 0.0;
                     EACH(b, 2) {
                         bool there = (unsigned)(x - own.lefts[b]) < (unsigned)wide;
@@ -101,8 +105,12 @@ TEAMS(1, 134) void couple(index n, double *icov, const double *white, const doub
                 }
                 MEMBERS(T, t) {
                     auto &own = members[t];
+                    EACH(r, SELF && later == 0 ? ROWS : 0)
+                        own.here[r] = theirs[EDGE + r][t];
                     EACH(b, MANY) {
-                        int row = own.down[b] + (y - c) * ROWS;
+                        FOUND_ANEW(own.down[b / 2]);
+                        int row = (b % 2 ? own.down[b / 2] : (int)((unsigned)own.down[b / 2] << HALF)) >> HALF;
+                        row += (y - c) * ROWS;
                         UNROLLED
                         for (int g = 0; g < ROWS; g += FEW) {
                             if (row <= -FEW - g || row + g >= ROWS)

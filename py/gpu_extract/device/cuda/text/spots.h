@@ -93,15 +93,16 @@ template <int NJ, int NI, int CUT, int ROWS> struct CoreRows {
             push_back(value, 0.5 * erf(u * ROOT_HALF));
             push_back(he, 1.0);
         }
+        const double *given = mine + first * nwave;
         LOOP(int, j, 0, NJ) {      // term after term: a number of G is asked for once
             double hy[ROWS];
             EACH(r, ROWS)
                 hy[r] = value[r + 1] - value[r];
             EACH(i, NI) {
-                double given = mine[(first + j * NI + i) * nwave];
                 EACH(r, ROWS)
-                    terms[i][r] = fma(given, hy[r], terms[i][r]);
+                    terms[i][r] = fma(given[i * nwave], hy[r], terms[i][r]);
             }
+            given += NI * nwave;
             EACH(r, ROWS + 1) {
                 value[r] = density[r] * he[r];
                 double next = fma((edge + r) * scale, he[r], -j * before[r]);
