@@ -95,7 +95,7 @@ def largest(parts: list[np.ndarray], shifts: list[np.ndarray], ratio: float) -> 
 def of_rung(count: int, ratio: float) -> dict[str, Any]:
     """As few groups, and as few sums of each, as reach GOAL."""
     shifts, half = unit_poles(count, ratio).shifts, np.arange(1, count, 2)
-    for many in range(-(-len(half) // sweeps.GROUP), sweeps.OF_BEYOND + 1):
+    for many in range(-(-len(half) // sweeps.CORRECTING), sweeps.OF_BEYOND + 1):
         groups = np.array_split(half, many)
         for rank in range(1, sweeps.RANK + 1):
             parts, error = sums([shifts[own] for own in groups], ratio, rank)

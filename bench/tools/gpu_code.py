@@ -26,8 +26,9 @@ READ = 15                                                     # cycles until a s
 _ICOV, _BANDS = [(9,), (5,)], [(9,), (13,), (29,), (48,)]
 _INVERTED = [*_BANDS, (22,), (43,)]
 SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that kernels are looked at with
-    "normal.couple": [(9, 11), (8, 11), (9, 12)], "spots.evaluate": [(8,)],
-    "spots.make": [(7, 7, 0, 0, 0, 0, 0, 6), (7, 7, 0, 3, 5, 1, 1, 4), (3, 5, 1, 0, 0, 0, 0, 6)],
+    "normal.couple": [(9, 11, 16, 1), (17, 11, 16, 0), (17, 11, 16, 1)], "spots.evaluate": [(8,)],
+    "spots.make": [(7, 7, 0, 0, 0, 0, 0, 6), (7, 7, 0, 3, 5, 1, 1, 3), (3, 5, 1, 0, 0, 0, 0, 6)],
+    "assembly.find_middles": [(16,)],
     **{f"sweeps.{name}": [(9,)] for name in ("precondition_down", "precondition_up")},
     **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},
     "remainder.carry": _ICOV, "remainder.take": _ICOV, "remainder.substitute": [(9, 0), (9, 1), (5, 0), (5, 1)],

@@ -7,31 +7,32 @@ that works on float64 (the narrowest of the bands that a kernel is written out f
 from collections.abc import Callable
 from typing import Any
 
-from gpu_extract.device.cuda.lanes import LONG, SHORT, TILE, couple_parts, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import LONG, SHORT, TILE, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import sweeps
 
 Times = dict[str, float]
 Path = Callable[[PieceShape, tuple[Any, ...]], Times]
 
-ROWS, COLUMNS = 11, 17                          # of a spot of r
+ROWS, COLUMNS, TERMS = 11, 17, 7                # of a spot of r; terms along y
 SPACING, STEP = 7.3, 1.5                        # columns to the next fibre's spot, rows to the next bin's
+APART = 0.15                                    # columns that bins of a team of `couple` have more than one bin
 FEW = (COLUMNS + 4) / SPACING                   # fibres that touch 4 columns of 32 pixels in a row
 CHUNK, PARTS, STRETCHES = 4, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
-    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 3, "measure.choose": 1,
-    "measure.learn": 3, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
+    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
+    "measure.learn": 4, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
     "eliminate.extend": 1, "eliminate.product": 2, "eliminate.share": 2, "sweeps.precondition_down": 6,
-    "sweeps.precondition_up": 6, "sweeps.ask": 2, "sweeps.settle": (1, 2, 26), "sweeps.factor": (1, 2),
-    "sweeps.invert": 1, "sweeps.poles_down": (1, 6), "sweeps.poles_up": (1, 6),
+    "sweeps.precondition_up": 6, "sweeps.ask": (1, 3), "sweeps.settle": (1, 2, 26), "sweeps.factor": (1, 2),
+    "sweeps.invert": 1, "sweeps.poles_down": 1, "sweeps.poles_up": 1,
     "remainder.mix": 2, "remainder.carry": 2, "remainder.take": 2, "remainder.substitute": (1, 2, 5, 6),
     "remainder.pole_again": (1, 2),
     "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1,
     "measure.relate": 1, "measure.weigh_cut": 0, "measure.weigh_far": 0, "measure.learn_share": 0, "measure.tell": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
-lanes return at once. A usual frame: 5 iterations, 24 poles, of which 12 make corrections in 6 sums, the first band
-holds, no chains of masked neighbours; fibres touch two on each side."""
+lanes return at once. A usual frame: 5 iterations, 16 poles, of which 12 at most make corrections in 6 sums, the first
+band holds, no chains of masked neighbours; fibres touch two on each side."""
 
 
 def sweep(loop: str, halos: int, together: int = 1, most: int = TILE) -> Path:
@@ -64,9 +65,10 @@ def one_turn(path: Path) -> Path:
 
 
 def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
-    """Columns that both fibres have; of a fibre with itself only the first part of the lanes does something."""
-    shared = sum(max(COLUMNS - d * SPACING, 0) for d in range(1, s.nd))
-    return {"0": 1, "0.0": (shared + COLUMNS / couple_parts(s.hw)) / s.nd}
+    """Columns that both fibres have, and those by which bins of a team differ; all rows are worked on together. A fibre
+    with itself has a launch of its own."""
+    distances = range(1, s.nd) if a[13] else [0]
+    return {"0": 1, "0.0": sum(max(COLUMNS - d * SPACING, 0) + APART for d in distances) / len(distances), "0.0.0": 1}
 
 
 PATHS: dict[str, Path] = {
@@ -77,9 +79,9 @@ PATHS: dict[str, Path] = {
     "sweeps.invert": one_turn(lambda s, a: {"0": tiles_of(s.nwave), "1": HALO, "2": tile_of(s.nwave)}),
     "remainder.substitute": sweep("1", 1, 2, SHORT),
     "remainder.pole_again": poles_again,
-    "remainder.mix": lambda s, a: {"0": sweeps.RANK, "1": sweeps.GROUP},
+    "remainder.mix": lambda s, a: {"0": sweeps.RANK} if a[6] else {"1": sweeps.CORRECTING},
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
-    "remainder.take": lambda s, a: {"0": 2, "0.0": (2 * s.hw + 1) / 4, "1": 8, "1.0": s.hw / 4},
+    "remainder.take": lambda s, a: {"1": (2 * s.hw + 1) / 4 if a[12] == 1 else 0, "2": 2, "2.0": (2 * s.hw + 1) / 4},
     "sweeps.precondition_down": sweep("1", 2, 4, SHORT),
     "sweeps.precondition_up": sweep("1", 2, 4, SHORT),
     "sweeps.poles_down": poles,
@@ -109,12 +111,12 @@ PATHS: dict[str, Path] = {
     "poles.square": lambda s, a: {"0": CHUNK, "0.0": -(-a[6] // 4)},
     "poles.agree": lambda s, a: {"0": s.nwave / CHUNK / 16 / 8},
     "spots.evaluate": lambda s, a: {"0": a[3][0], "0.0": a[6] / a[3][0]},
-    "spots.make": lambda s, a: {"0": 2, "0.0": -(-ROWS // 2), "0.1": COLUMNS},
+    "spots.make": lambda s, a: {"0": 2, "0.0": -(-ROWS // 2) + 1, "0.1": TERMS, "0.2": COLUMNS},
     "normal.couple": couple,
     "normal.count_marks": lambda s, a: {"1": s.nwave / PARTS / 4},
     "quality.bins_of_row": lambda s, a: {"0": 12, "1": 12},
     "quality.near_fibres": lambda s, a: {"0": a[0][1], "1": s.nfibre, "1.0": ROWS / STEP, "1.1": COLUMNS / 4 + 1},
     "quality.chi_square": lambda s, a: {"0": FEW, "0.0": 2},
     "quality.weigh": lambda s, a: {"0": COLUMNS, "0.0": -(-ROWS // 4)},
-    "assembly.find_middles": lambda s, a: {"0": s.nout / 24},
+    "assembly.find_middles": lambda s, a: {"0": 22, "0.0": s.nout / 32 / 16, "0.1": 32},
 }

@@ -8,7 +8,7 @@ import pytest
 from gpu_code import SAMPLES, Code
 
 from gpu_extract.decorrelate.banded import NARROW
-from gpu_extract.device.cuda.lanes import couple_size
+from gpu_extract.device.cuda.lanes import couple_launches
 from gpu_extract.device.cuda.text import FOLDER, TextKernel, all_kernels
 from gpu_extract.device.device_sizes import WIDEN
 
@@ -43,8 +43,10 @@ def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> N
                          ids=lambda text: text.function)
 def test_other_half_bands(text: TextKernel, half: int) -> None:
     """The narrowest and the broadest band that the device takes."""
-    halves = [couple_size(half + extra, 11)[0] if text.name == "normal.couple" else half + extra for extra in WIDEN]
-    check_texts(tuple(text.sized(number, *(8 for _ in SAMPLES[text.name][0][1:])) for number in set(halves)), (9, 0))
+    sizes = [(half + extra, *(8 for _ in SAMPLES[text.name][0][1:])) for extra in WIDEN]
+    if text.name == "normal.couple":
+        sizes = [numbers for extra in WIDEN for numbers, _, _ in couple_launches(half + extra, 3, 11)]
+    check_texts(tuple(text.sized(*numbers) for numbers in set(sizes)), (9, 0))
 
 
 def test_no_atomics() -> None:

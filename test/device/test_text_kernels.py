@@ -11,11 +11,11 @@ from device.pieces import known
 from gpu_extract.data import Status
 from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import (
+    MIDDLES,
     PRODUCT,
     SHARE,
     block_lanes,
-    couple_parts,
-    couple_size,
+    couple_launches,
     fours,
     places_of,
 )
@@ -86,12 +86,14 @@ def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.M
     nwave, nd = 83, 3
     monkeypatch.setattr("gpu_extract.device.cuda.lanes.MOST", most)
     y0, x0 = positions(nwave=nwave)
-    white, parts = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave)), couple_parts(hw)
+    white = np.random.default_rng(1).random((2 * NFIBRE, NY * NX, nwave))
     scale = 0.5 + np.random.default_rng(2).random(y0.shape)
     icov, wanted = np.full((2 * NFIBRE, nd, 2 * hw + 1, nwave), np.nan), np.zeros((2 * NFIBRE, nd, 2 * hw + 1, nwave))
-    run_lanes(normal.couple.sized(*couple_size(hw, NY)), 2 * NFIBRE * places_of(nwave) * nd * parts, step,
-              (icov, placed(white), scale, np.zeros(2 * NFIBRE, np.int32), y0, x0, NFIBRE, NX, NY, nd, hw, nwave,
-               parts))
+    for numbers, parts, distances in couple_launches(hw, nd, NY):
+        couple = normal.couple.sized(*numbers)
+        run_lanes(couple, 2 * NFIBRE * -(-nwave // couple.threads) * len(distances) * parts, step,
+                  (icov, placed(white), scale, np.zeros(2 * NFIBRE, np.int32), y0, x0, NFIBRE, NX, NY, nd, hw, nwave,
+                   parts, distances.start))
     for f, d, j, k in pairs_of(range(2 * NFIBRE), range(nd), range(nwave), range(-hw, hw + 1)):
         if f % NFIBRE + d < NFIBRE and 0 <= j + k < nwave:
             there = {(y, x): white[f + d, p, j + k] for y, x, p in pixels_of(y0, x0, f + d, j + k)}
@@ -217,8 +219,8 @@ def test_middles() -> None:
     bits = (rng.random(chi.shape) < 0.3).astype(np.uint32)
     bits[4] = bits[5] = 1
     bits[5, 60] = 0
-    middles = np.full((2, fibres), np.nan)
-    run_lanes(assembly.find_middles, fibres * -(-nout // assembly.MANY), 1, (middles, chi, bits, nout, fibres))
+    middles = np.full((2, fibres), -7.0)
+    run_lanes(assembly.find_middles.sized(MIDDLES), fibres, 1, (middles, chi, bits, nout, fibres))
     for f in range(4):
         np.testing.assert_allclose(middles[:, f].mean(), np.median(chi[f][bits[f] == 0]), rtol=1e-15)
     assert np.isnan(middles[:, 4]).all() and (middles[:, 5] == chi[5, 60]).all()

@@ -207,9 +207,9 @@ class _Run:
         """Facts about fibres in band number `width`."""
         s, sizes, fibres, half = self.sizes.shape, self.sizes, self.fibres, self.sizes.halves[width]
         self.launch(measure.choose, fibres, width=width, widest=len(sizes.halves) - 1, deepest=sizes.deepest)
-        for between in 0, 1, -device_tables.COUPLED:
+        for between in (0, *(() if width else (-1,)), 1, -device_tables.COUPLED):
             beyond = device_tables.FAR if between == width == 0 and s.nd > 2 else -1
-            self.ask(half, 1 if between else 3 if beyond > 0 else 2, between, beyond=beyond)
+            self.ask(half, 2 if between == 0 and (width or beyond > 0) else 1, between, beyond=beyond)
             self.launch(measure.learn, fibres, rungs=len(LADDER), between=between, beyond=beyond, width=width)
         self.launch(measure.gauge, sizes.chunks * fibres, half=half)
         self.gather("ACTIVE", 1, measure.SUMS, 1)
@@ -227,7 +227,8 @@ class _Run:
 
     def ask(self, half: int, sets: int, between: int, *, each: int = sweeps.QUESTIONS, **matrix: Any) -> None:
         """So many sets of questions, or of one the first ones, about S, or another matrix; between, beyond: as
-        sweeps.ask. The first sets do not depend on answers; at first that about farther fibres is with them."""
+        sweeps.ask. In the first band the second set, of which few fibres have need there, waits for the answers to the
+        first one, and that about farther fibres does not."""
         self.launch(sweeps.ask.sized(half), sets * each * self.fibres, between=between, **matrix)
 
     def row(self, table: str, n: int) -> DeviceArray:
@@ -293,7 +294,7 @@ class _Run:
         """The sum over the poles."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         cut, tiles = {"halo": "pole_halo", "tile": tile_of(s.nwave, LONG)}, tiles_of(s.nwave, LONG)
-        lanes, again = tiles * sweeps.GROUP * fibres, tiles_of(s.nwave) * sweeps.GROUP * fibres
+        lanes, again = tiles * sweeps.GROUP * fibres, tiles_of(s.nwave) * sweeps.CORRECTING * fibres
         matrix = {"band": "band", "place": 0, "between": 1, "row": (sizes.half + 1) * fibres, "element": fibres}
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle.sized(half), tiles * fibres, gate=self.flag("WIDTH"), open=width, **matrix, **cut)

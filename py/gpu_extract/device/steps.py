@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.device.cuda.lanes import SHORT, couple_parts, couple_size, make_rows, places_of, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import (
+    MIDDLES,
+    SHORT,
+    couple_launches,
+    make_rows,
+    places_of,
+    tile_of,
+    tiles_of,
+)
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel, assembly, gradients, image, normal, quality, spots, sweeps
@@ -90,9 +98,11 @@ class Steps:
     def normal(self, ridge: float) -> None:
         """Normal equations."""
         shape = self.shape
-        bins, lanes, parts = shape.fibres * shape.nwave, places_of(shape.nwave) * shape.nd, couple_parts(shape.hw)
-        self._launch(normal.couple.sized(*couple_size(shape.hw, self.sizes.stamp[0])), shape.fibres * lanes * parts,
-                     parts=parts)
+        bins = shape.fibres * shape.nwave
+        for numbers, parts, distances in couple_launches(shape.hw, shape.nd, self.sizes.stamp[0]):
+            couple = normal.couple.sized(*numbers)
+            self._launch(couple, shape.fibres * -(-shape.nwave // couple.threads) * len(distances) * parts, parts=parts,
+                         nearest=distances.start)
         self._launch(normal.give_up, bins, marks="given_up", least=LEAST_LIGHT, faint=FAINT_LIGHT, ridge=ridge)
         self._launch(normal.take_out, bins * shape.nd, marks="given_up")
         self._count(UNSEEN, self.arrays.given_up, normal.GIVEN_UP, (shape.first, shape.first + shape.nout))
@@ -162,7 +172,7 @@ class Steps:
         bins, real = shape.fibres * shape.nout, np.finfo(kept)
         self._count(GIVEN_UP, a.status, int(Status.FAILED))
         self._launch(assembly.mark, bins, marks="given_up")
-        self._launch(assembly.find_middles, shape.fibres * -(-shape.nout // assembly.MANY))
+        self._launch(assembly.find_middles.sized(MIDDLES), shape.fibres)
         self._launch(assembly.write[kept.itemsize], bins, factor=BAD_FIT, alone=BAD_FIT_ALONE, few=FEW_FIBRES,
                      least=real.tiny, largest=real.max)
         self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), width=a.resolution.shape[1])

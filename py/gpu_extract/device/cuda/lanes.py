@@ -9,8 +9,10 @@ from gpu_extract.device.cuda.text import eliminate, normal
 TILE = 192      # bins of a tile: a lane of 2456 bins is ten times shorter, with its halos
 LONG = 2 * TILE      # of poles: so many are lanes enough, and halos count less then
 SHORT = TILE // 2    # of solutions, which wait for memory: twice as many lanes do so side by side
-MOST = 9, 12    # bins of the other fibre and rows of a spot that a lane of `couple` has in its registers
-TERMS = 52      # most terms along x times rows that a lane of `make` has in its registers
+MOST = 17, 11    # bins of the other fibre and rows of a spot that a member of `couple` has in its registers
+BESIDE = 16     # most bins of the other fibre beyond those of a team's own
+TERMS = 48      # most terms along x times rows that a lane of `make` has in its registers
+MIDDLES = 16    # numbers that a member of `find_middles` asks for at once
 PRODUCT, SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
 
@@ -30,14 +32,13 @@ def places_of(nwave: int) -> int:
     return -(-nwave // normal.SECTION) * normal.SECTION
 
 
-def couple_parts(hw: int) -> int:
-    """Lanes of `couple` for a bin and a fibre that it may touch: each has some of the other one's bins."""
-    return -(-(2 * hw + 1) // MOST[0])
-
-
-def couple_size(hw: int, ny: int) -> tuple[int, int]:
-    """How many bins of the other fibre these are, and how many rows at a time, both as even as can be."""
-    return -(-(2 * hw + 1) // couple_parts(hw)), -(-ny // -(-ny // MOST[1]))
+def couple_launches(hw: int, nd: int, ny: int) -> list[tuple[tuple[int, int, int, int], int, range]]:
+    """The numbers of `couple`, into how many parts the bins of the other fibre are cut, and the distances it is for: a
+    fibre with itself has a launch of its own, of half the bins, where these are not cut; all as even as can be."""
+    rows, parts = -(-ny // -(-ny // MOST[1])), -(-(2 * hw + 1) // MOST[0])
+    of_pairs, own = (-(-(2 * hw + 1) // parts), rows, BESIDE, 0), hw < MOST[0]
+    found = [((hw + 1, rows, BESIDE, 1), 1, range(1))] if own else []
+    return [*found, (of_pairs, parts, range(int(own), nd))][:nd + 1 - own]
 
 
 def make_rows(ny: int, terms: int) -> int:

@@ -1,16 +1,16 @@
 // Kernels: what a piece has become, as rows of the frame: mask bits, photons per Angstrom, types of the file.
 //
 // To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of (`held` included) make on the host.
-// Medians are found by counting how many bins are smaller: nothing is sorted, and lanes need nothing from each other.
+// Medians are found by counting how many bins are smaller: nothing is sorted.
 // Of the piece are arrays (fibres, nout), in photons per bin, of the frame `to_...`, (rows, nout); targets: the row of
 // each fibre, -1 where it is not wanted.
 #pragma once
 #include "lanes.h"
 
-// Mask bits but for the model's fit, which need no other bin; middles: NaN afterwards; marks (fibres, nwave): of
-// normal.give_up, where not 0 the bin is weak; first: of its bins that is kept.
-BLOCK(128) void mark(index n, unsigned *bits, double *middles, const double *ivar, const double *fraction,
-                     const signed char *marks, index first, index nwave, index nout, index fibres)
+// Mask bits but for the model's fit, which need no other bin; marks (fibres, nwave): of normal.give_up, where not 0 the bin
+// is weak; first: of its bins that is kept.
+BLOCK(128) void mark(index n, unsigned *bits, const double *ivar, const double *fraction, const signed char *marks,
+                     index first, index nwave, index nout)
 {
     unsigned mask = marks[n / nout * nwave + first + n % nout] ? WEAKBIN : 0;
     if (fraction[n] > 0.5)
@@ -20,52 +20,60 @@ BLOCK(128) void mark(index n, unsigned *bits, double *middles, const double *iva
     if (ivar[n] == 0.0)
         mask |= NODATA;
     bits[n] = mask;
-    if (n % nout == 0)
-        middles[n / nout] = middles[fibres + n / nout] = nan("");
 }
 
-// middles (2, fibres) = both middle values of chi2pix of the fibre's unmarked bins. A lane takes MANY of its bins and counts
-// for each how many come before it in the order of their values, equal ones in the order of their bins: who has as many
-// before it as after it is in the middle. Of blocks of MANY bins those before the lane's own count where they are not more,
-// v < nextafter(mine), from then on where they are less.
-constexpr int MANY = 24;
+// middles (2, fibres) = both middle values of chi2pix of the fibre's unmarked bins, NaN where there are none: a team for each
+// fibre. It is the largest number that does not have more of them below it than come before the middle. Numbers above 0 are
+// in the order of their bits, which are found BITS at a time: how many values are below each of LIMITS. MANY bins are asked
+// for at once.
+union Number {
+    double value;
+    index bits;
+};
 
-BLOCK(64) void find_middles(index n, double *middles, const double *chi2pix, const unsigned *bits, index nout, index fibres)
+template <int MANY, int T>
+TEAMS(1) void find_middles(index f, double *middles, const double *chi2pix, const unsigned *bits, index nout, index fibres)
 {
-    constexpr double LARGEST = 1.7976931348623157e308;
-    int apart = (int)(nout + MANY - 1) / MANY, own = (int)(n % apart) * MANY, total = 0, before[MANY] = {};
-    index f = n / apart;
-    const double *row = chi2pix + f * nout;
-    const unsigned *marks = bits + f * nout;
-    double mine[MANY], limit[MANY];
-    EACH(b, MANY) {
-        mine[b] = own + b < (int)nout && marks[own + b] == 0 ? row[own + b] : nan("");      // which is neither
-        limit[b] = nextafter(mine[b], LARGEST);
-    }
-    ONE_BY_ONE
-    for (int first = 0; first < (int)nout; first += MANY) {
-        EACH(b, MANY)
-            limit[b] = first == own ? mine[b] : limit[b];
-        double values[MANY];
-        EACH(c, MANY) {
-            bool there = first + c < (int)nout;
-            double value = there ? row[first + c] : 0.0;
-            unsigned marked = there ? marks[first + c] : 1;
-            values[c] = marked == 0 ? value : nan("");
-            total += marked == 0;
+    constexpr int BITS = 3, LIMITS = (1 << BITS) - 1;
+    constexpr index MARKED = ~(1ull << 63);      // above all numbers
+    SHARED int counts[IN_BLOCK<T>][2][T][2 * LIMITS];
+    Number found[2] = {};
+    int total = 0, end = (int)nout;
+    LOOP(int, step, 0, 1 + 63 / BITS) {      // the first one counts all
+        int place = 63 - BITS * (step > 0 ? step : 1);
+        auto &told = counts[team<T>()][step % 2];      // the other one may still be read
+        index limits[2 * LIMITS];
+        EACH(k, 2 * LIMITS)
+            limits[k] = step > 0 ? found[k % 2].bits + ((index)(k / 2 + 1) << place) : MARKED;
+        MEMBERS(T, t) {
+            int below[2 * LIMITS] = {};
+            ONE_BY_ONE
+            for (int first = t; first < end; first += MANY * T) {
+                Number here[MANY];
+                EACH(b, MANY) {
+                    bool there = first + b * T < end;
+                    here[b].value = there ? chi2pix[f * nout + first + b * T] : 0.0;
+                    here[b].bits = (there ? bits[f * nout + first + b * T] : 1) == 0 ? here[b].bits : MARKED;
+                }
+                EACH(b, MANY)
+                    EACH(k, 2 * LIMITS)
+                        below[k] += here[b].bits < limits[k];
+            }
+            EACH(k, 2 * LIMITS)
+                told[t][k] = below[k];
         }
-        EACH(c, MANY)
-            EACH(b, MANY)
-                before[b] += values[c] < limit[b];
+        int before[2 * LIMITS] = {};
+        LOOP(int, t, 0, T)
+            EACH(k, 2 * LIMITS)
+                before[k] += told[t][k];
+        total = step > 0 ? total : before[0];
+        EACH(k, 2 * LIMITS)
+            if (step > 0)
+                found[k % 2].bits += before[k] <= (total - 1 + k % 2) / 2 ? (index)1 << place : 0;
     }
-    EACH(b, MANY) {
-        EACH(c, b)
-            before[b] += mine[c] == mine[b];
-        if (mine[b] == mine[b] && before[b] == (total - 1) / 2)
-            middles[f] = mine[b];
-        if (mine[b] == mine[b] && before[b] == total / 2)
-            middles[fibres + f] = mine[b];
-    }
+    ALONE(T, t)
+        if (t < 2)
+            middles[t * fibres + f] = total > 0 ? (t ? found[1] : found[0]).value : nan("");
 }
 
 // The median of a bundle's unmarked fibres at one wavelength, NaN where there are none; at: of its first fibre.

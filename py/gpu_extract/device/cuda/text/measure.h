@@ -77,11 +77,12 @@ LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *
     }
 }
 
-// What the answers say: to the first two sets, the second where the first leaves something open, and to set `beyond`, where
-// that was asked with them: the coupling to fibres farther than the next, squared; or to those that `between` says, as in
-// `ask`; and which rung that makes it. Who is asked next: with the set of the rung who is above the first one; then, with set
-// -between, those of whom all that is known is that they are coupled more strongly than usual; in the end all that were
-// measured in band number `width` are active.
+// What the answers say: to the first set, and the one that was asked with it, which is set `beyond`, about the coupling to
+// fibres farther than the next, squared, or the second one, for bands wider than the first; or to those that `between` says,
+// as in `ask`; and which rung that makes it. Who is asked next: with the second set, -1, those of whom the first left
+// something open; with the set of the rung who is above the first one; then, with another set -between, those of whom all that
+// is known is that they are coupled more strongly than usual; in the end all that were measured in band number `width` are
+// active.
 BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *questions, const double *ratios,
                      index rungs, index between, index beyond, index width, index lanes)
 {
@@ -91,11 +92,12 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
     double told[GAMMA + 1] = {fibre[COND], fibre[THETA], fibre[GAMMA]};
     if (fibre[ACTIVE] > 0)
         learn_set(told, yes + i, questions, between > 0 ? 1 + fibre[RUNG] : -between, lanes);
-    if (between == 0 && !(told[COND] < INFINITY && told[THETA] < 1.0 && told[GAMMA] > 0.0))
+    bool open = between == 0 && !(told[COND] < INFINITY && told[THETA] < 1.0 && told[GAMMA] > 0.0);
+    if (open && width > 0)
         learn_set(told, yes + QUESTIONS * lanes + i, questions, 1, lanes);
     if (beyond > 0) {
         double far[GAMMA + 1] = {INFINITY, 1.0, 0.0};
-        learn_set(far, yes + 2 * QUESTIONS * lanes + i, questions, beyond, lanes);
+        learn_set(far, yes + QUESTIONS * lanes + i, questions, beyond, lanes);
         fibre[FAR_THETA] = far[THETA];
     }
     EACH(fact, GAMMA + 1)
@@ -105,7 +107,8 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
     for (int n = (int)rungs - 1; n >= 0; n--)
         rung = ratios[n] >= told[COND] ? n : rung;
     fibre[RUNG] = rung;
-    fibre[ACTIVE] = between == 0 ? rung >= 1 : between < 0 || told[THETA] >= 1.0;
+    fibre[ACTIVE] = between == 0 && width == 0 ? open : between == 0 || between == -1 ? rung >= 1 :
+                    between < 0 || told[THETA] >= 1.0;
 }
 
 // The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.

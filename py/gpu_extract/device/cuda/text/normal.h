@@ -18,70 +18,124 @@ LANE index spot_at(index f, int bin, index size, index nwave)
     return (f * sections_of(nwave) + bin / SECTION) * size * SECTION + bin % SECTION;
 }
 
+// A member of a team of `couple`: where its spot begins (column, first number), the same of the two bins of the other
+// fibre that it asks for, and rows from its spot to those that it is coupled with.
+template <int MANY, int ROWS> struct Coupling {
+    int left, place, lefts[2], places[2], down[(MANY + 1) / 2];      // down: two in a number
+    double here[ROWS], sums[MANY];
+};
+
 // Entries of icov, (fibres, nd, 2 hw + 1, nwave): each the sum over the pixels that two whitened spots share, in the order
-// of columns and rows; of a fibre with itself the mirror image too. A lane takes a bin of fibre f and MANY of fibre f + d,
-// and goes through the columns of its own spot: ROWS of its numbers serve as many sums, and what lanes side by side ask
-// for of other spots lies side by side. scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 where nothing is to be done.
-template <int MANY, int ROWS>
-BLOCK(256) void couple(index n, double *icov, const double *white, const double *scale, const int *gate, const int *y0,
-                       const int *x0, index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts)
+// of columns and rows; of a fibre with itself the mirror image too. A team has T bins of fibre f, a member each, with MANY
+// of fibre f + d for each, and goes along columns of the CCD. What the other fibre's bins have in a column is shared, 0
+// where a spot has ended, between rows of 0: memory is asked for it once. ROWS numbers of a member serve MANY sums.
+// SELF: of f alone; its own numbers are among those that are shared. nearest: the first d otherwise. MORE: room for the other
+// fibre's bins beyond T, MANY - 1. scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 where nothing is to be done.
+template <int MANY, int ROWS, int MORE, int SELF, int T>
+TEAMS(1, 134) void couple(index n, double *icov, const double *white, const double *scale, const int *gate, const int *y0,
+                          const int *x0, index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts,
+                          index nearest)
 {
-    index rest = n / SECTION, d = rest / parts % nd, section = rest / (parts * nd) % sections_of(nwave);
-    index f = rest / (parts * nd * sections_of(nwave)), from = f * nwave, to = (f + d) * nwave;
-    int bin = (int)(section * SECTION + n % SECTION), end = (int)nwave, reach = (int)hw, high = (int)ny, wide = (int)nx;
-    int first = (int)(rest % parts) * MANY - (d > 0 ? reach : 0), size = high * wide;
-    if (bin >= end || first > reach || gate[f])
+    constexpr int EDGE = FEW - 1, NOWHERE = 1 << 29, HALF = 16, FAR = (1 << 15) - 1;
+    SHARED double spots[IN_BLOCK<T>][ROWS + 2 * EDGE][T + MORE];
+    SHARED int ends[IN_BLOCK<T>][2][T];
+    auto &theirs = spots[team<T>()];
+    auto &range = ends[team<T>()];
+    index groups = (nwave + T - 1) / T, many = SELF ? 1 : nd - nearest, d = SELF ? 0 : nearest + n / parts % many;
+    index f = n / (parts * many * groups), from = f * nwave, to = (f + d) * nwave;
+    int begin = (int)(n / (parts * many) % groups) * T, end = (int)nwave, reach = (int)hw, high = (int)ny, wide = (int)nx;
+    int first = (int)(n % parts) * MANY - (d > 0 ? reach : 0), size = high * wide;
+    if (first > reach || gate[f])
         return;
     bool both = f % nfibre + d < nfibre;
-    int top = y0[from + bin], left = x0[from + bin], low = 1 << 29, last = -(1 << 29);
-    int down[MANY], column[MANY], place[MANY];      // of the other spots: rows and columns from here, where row 0 lies
-    EACH(b, MANY) {
-        int other = bin + first + b;
-        bool there = both && first + b <= reach && 0 <= other && other < end;
-        down[b] = there ? top - y0[to + other] : high;
-        column[b] = there ? x0[to + other] - left : 0;
-        place[b] = (int)spot_at(0, other, size, nwave) + (down[b] - column[b] * high) * SECTION;
-        there = -high < down[b] && down[b] < high;
-        low = there && column[b] < low ? column[b] : low;
-        last = there && column[b] > last ? column[b] : last;
+    const double *mine = white + spot_at(f, 0, size, nwave), *others = white + spot_at(f + d, 0, size, nwave);
+    Own<T, Coupling<MANY, ROWS>> members;
+    MEMBERS(T, t) {
+        auto &own = members[t];
+        int bin = begin + t, top = bin < end ? y0[from + bin] : 0, low = NOWHERE, last = -NOWHERE;
+        own.left = bin < end ? x0[from + bin] : NOWHERE;
+        own.place = bin < end ? (int)spot_at(0, bin, size, nwave) - own.left * high * SECTION : 0;
+        EACH(b, MANY) {
+            int other = bin + first + b;
+            bool there = both && bin < end && first + b <= reach && 0 <= other && other < end;
+            int left = there ? x0[to + other] : 0;
+            own.sums[b] = 0.0;
+            int down = there ? top - y0[to + other] : FAR;
+            own.down[b / 2] = b % 2 ? own.down[b / 2] | (int)((unsigned)down << HALF) : down & 0xffff;
+            low = there ? smaller(low, larger(left, own.left)) : low;
+            last = there ? larger(last, smaller(left, own.left) + wide) : last;
+        }
+        range[0][t] = low;
+        range[1][t] = last;
+        EACH(b, 2) {
+            int at = b ? T + t % MORE : t, other = begin + first + at;
+            bool there = both && at < T + MANY - 1 && 0 <= other && other < end;
+            own.lefts[b] = there ? x0[to + other] : NOWHERE;
+            own.places[b] = there ? (int)spot_at(0, other, size, nwave) - own.lefts[b] * high * SECTION : 0;
+            EACH(r, 2 * EDGE)
+                theirs[r < EDGE ? r : ROWS + r][at] = 0.0;
+        }
     }
-    const double *mine = white + spot_at(f, bin, size, nwave), *others = white + spot_at(f + d, 0, size, nwave);
-    double sums[MANY] = {};
-    LOOP(int, y, 0, (high + ROWS - 1) / ROWS) {
-        LOOP(int, x, larger(low, 0), smaller(last + wide, wide)) {
-            int begin = (x * high + y * ROWS) * SECTION;
-            double here[ROWS];
-            EACH(r, ROWS)
-                here[r] = y * ROWS + r < high ? mine[begin + r * SECTION] : 0.0;
-            EACH(b, MANY) {
-                int row = down[b] + y * ROWS;
-                if ((unsigned)(x - column[b]) >= (unsigned)wide)
-                    continue;
-                const double *theirs = others + (begin + place[b]);
-                UNROLLED
-                for (int g = 0; g < ROWS; g += FEW) {
-                    if (row <= -FEW - g || row + g >= high)
-                        continue;
-                    double there[FEW];
-                    EACH(r, FEW) {
-                        bool shared = g + r < ROWS && (unsigned)(row + g + r) < (unsigned)high;
-                        there[r] = shared ? theirs[(g + r) * SECTION] : 0.0;
+    int low = NOWHERE, last = -NOWHERE, chunks = (high + ROWS - 1) / ROWS;
+    EACH(t, T) {
+        low = smaller(low, range[0][t]);
+        last = larger(last, range[1][t]);
+    }
+    LOOP(int, y, 0, chunks) {
+        LOOP(int, x, low, last) {
+            LOOP(int, later, 0, chunks) {
+                int c = y + later < chunks ? y + later : y + later - chunks;
+                MEMBERS(T, t) {
+                    auto &own = members[t];
+                    int column = x * high * SECTION, row = y * ROWS, their = c * ROWS;
+                    bool within = (unsigned)(x - own.left) < (unsigned)wide;
+                    EACH(r, SELF ? 0 : ROWS)
+                        own.here[r] = within && row + r < high ? mine[own.place + column + (row + r) * SECTION] : 0.0;
+                    EACH(b, 2) {
+                        bool there = (unsigned)(x - own.lefts[b]) < (unsigned)wide;
+                        int at = b ? T + t % MORE : t, every = b ? T / MORE : 1;
+                        UNROLLED
+                        for (int k = 0; k < ROWS; k += every) {
+                            int r = b ? k + t / MORE : k;
+                            if (r < ROWS)
+                                theirs[EDGE + r][at] = there && their + r < high ?
+                                                       others[own.places[b] + column + (their + r) * SECTION] : 0.0;
+                        }
                     }
-                    EACH(r, FEW)
-                        sums[b] = g + r < ROWS ? fma(here[(g + r) % ROWS], there[r], sums[b]) : sums[b];
+                }
+                MEMBERS(T, t) {
+                    auto &own = members[t];
+                    EACH(r, SELF && later == 0 ? ROWS : 0)
+                        own.here[r] = theirs[EDGE + r][t];
+                    EACH(b, MANY) {
+                        FOUND_ANEW(own.down[b / 2]);
+                        int row = (b % 2 ? own.down[b / 2] : (int)((unsigned)own.down[b / 2] << HALF)) >> HALF;
+                        row += (y - c) * ROWS;
+                        UNROLLED
+                        for (int g = 0; g < ROWS; g += FEW) {
+                            if (row <= -FEW - g || row + g >= ROWS)
+                                continue;
+                            EACH_FROM(r, g, smaller(g + FEW, ROWS))
+                                own.sums[b] = fma(own.here[r], theirs[EDGE + row + r][t + b], own.sums[b]);
+                        }
+                    }
                 }
             }
         }
     }
-    double *out = icov + (f * nd + d) * (2 * reach + 1) * nwave + bin;
-    EACH(b, MANY) {
-        int k = first + b, other = bin + k;
-        if (k > reach)
-            continue;
-        double sum = both && 0 <= other && other < end ? sums[b] * scale[from + bin] * scale[to + other] : 0.0;
-        out[(reach + k) * nwave] = sum;
-        if (d == 0 && k > 0)
-            out[(reach - k) * nwave + other % end - bin] = sum;
+    ALONE(T, t) {
+        auto &own = members[t];
+        int bin = begin + t;
+        double *out = icov + (f * nd + d) * (2 * reach + 1) * nwave + bin;
+        EACH(b, MANY) {
+            int k = first + b, other = bin + k;
+            if (k > reach || bin >= end)
+                continue;
+            double sum = both && 0 <= other && other < end ? own.sums[b] * scale[from + bin] * scale[to + other] : 0.0;
+            out[(reach + k) * nwave] = sum;
+            if (d == 0 && k > 0)
+                out[(reach - k) * nwave + other % end - bin] = sum;
+        }
     }
 }
 

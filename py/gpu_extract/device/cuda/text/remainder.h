@@ -13,13 +13,14 @@
 
 constexpr int TWO = 2;        // sums of a lane of `carry` and `take`, half of a fibre's apart: neighbours read neighbours
 
-// Which vectors a lane works on, those of both sides, and the part of them; many: of a fibre or pair.
+// Which vectors a lane works on, those of both sides, and the part of them; many: of a fibre or pair, that has room for so
+// many.
 struct Vectors {
     index one, lane, part, at, row, between;      // at: of row 0; row, between: to the next row, to the other side
 
-    LANE Vectors(index n, index many, index lanes)
-        : one(n % many), lane(n / many % lanes), part(n / (many * lanes)), at(n % (many * lanes)),
-          row(many * lanes * SIDES), between(many * lanes)
+    LANE Vectors(index n, index many, index room, index lanes)
+        : one(n % many), lane(n / many % lanes), part(n / (many * lanes)), at(lane * room + one),
+          row(room * lanes * SIDES), between(room * lanes)
     {
     }
     LANE Read of(const double *vectors) const { return {vectors + at, row, between}; }
@@ -51,48 +52,41 @@ struct Both {
           between(lanes * Pole::RANK), apart(sums.apart)
     {
     }
-    LANE Read side(index r, index k) const { return {first + r * between + k * apart, row, 1}; }
     LANE double at(index j, index r, index k) const { return first[j * row + r * between + k * apart]; }
 };
 
-// total += G v at FOUR bins from p on: element (p, r) of G lies at g[p row + r column]. What a lane reads of G serves all of
-// its vectors.
-template <int H>
-LANE void add_products(double (&total)[TWO][SIDES][FOUR], const double *g, index row, index column, const Both &v,
-                       int p, int nwave)
+// A band matrix: element (p, p + k) lies at first[p diagonal + k after], or k before where k < 0.
+struct Band {
+    const double *first;
+    index diagonal, before, after;
+    int reach;
+};
+
+// total += SIGN times a band matrix times v at FOUR bins from p on. What a lane reads of the matrix serves all of its
+// vectors.
+template <int SIGN>
+LANE void add_products(double (&total)[TWO][SIDES][FOUR], const Band &band, const Both &v, int p, int nwave)
 {
     double here[TWO][SIDES][FOUR];
+    int begin = p - band.reach;
     EACH(k, TWO)
         EACH(side, SIDES)
             EACH(b, FOUR)
-                here[k][side][b] = 0 <= p + b - H && p + b - H < nwave ? v.at(p + b - H, side, k) : 0.0;
+                here[k][side][b] = 0 <= begin + b && begin + b < nwave ? v.at(begin + b, side, k) : 0.0;
     FOUR_AT_ONCE
-    for (int k = -H; k <= H; k++) {
+    for (int k = -band.reach; k <= band.reach; k++) {
+        const double *row = band.first + p * band.diagonal + k * (k < 0 ? band.before : band.after);
         int next = p + FOUR + k;
         EACH(b, FOUR) {
-            int r = p + b + k;
-            double value = 0 <= r && r < nwave && p + b < nwave ? g[(p + b) * row + r * column] : 0.0;
+            bool there = 0 <= p + b + k && p + b + k < nwave && p + b < nwave;
+            double value = there ? row[b * band.diagonal] : 0.0;
             EACH(one, TWO)
                 EACH(side, SIDES)
-                    total[one][side][b] += value * here[one][side][b];
+                    total[one][side][b] = fma(SIGN > 0 ? value : -value, here[one][side][b], total[one][side][b]);
         }
         EACH(one, TWO)
             EACH(side, SIDES)
                 push_back(here[one][side], 0 <= next && next < nwave ? v.at(next, side, one) : 0.0);
-    }
-}
-
-// total += row j of a band matrix, cut after `half` diagonals, times the vectors of sum k.
-LANE void add_row(double (&total)[SIDES], const Read &band, const Both &v, index k, int j, int half, int nwave)
-{
-    double diagonal = band.at(j, 0);
-    EACH(side, SIDES)
-        total[side] += diagonal * v.at(j, side, k);
-    ONE_BY_ONE
-    for (int a = 1; a <= half; a += Around::PAIRS) {
-        Around own = Around::of(band, a, half, j, nwave);
-        EACH(side, SIDES)
-            own.add_products(total[side], Around::of_vector(v.side(side, k), a, half, j, nwave));
     }
 }
 
@@ -140,8 +134,8 @@ BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int
     int rows = (int)smaller((index)FOUR, nwave - p);
     index first = (p * SIDES + side) * lanes + i, row = SIDES * lanes;
     if (back)
-        add_parts<Pole::GROUP>(to + first * Pole::GROUP, given + first * Pole::RANK, row * Pole::GROUP, row * Pole::RANK, parts,
-                               1, Pole::RANK, (int)count, rows);
+        add_parts<Pole::CORRECTING>(to + first * Pole::GROUP, given + first * Pole::RANK, row * Pole::GROUP, row * Pole::RANK,
+                                    parts, 1, Pole::RANK, (int)count, rows);
     else
         add_parts<Pole::RANK>(to + first * Pole::RANK, given + ((p * kept + side) * lanes + i) * Pole::GROUP,
                               row * Pole::RANK, kept * lanes * Pole::GROUP, parts, Pole::RANK, 1,
@@ -170,7 +164,7 @@ BLOCK(160) void carry(index n, double *moved, int *own, const double *mixed, con
     if (sums.none)
         return;
     double total[TWO][SIDES][FOUR] = {};
-    add_products<H>(total, pair.g, pair.column, pair.row, Both(mixed, sums, pair.i, lanes), q, (int)nwave);
+    add_products<1>(total, Band{pair.g, pair.row + pair.column, pair.row, pair.row, H}, Both(mixed, sums, pair.i, lanes), q, (int)nwave);
     EACH(k, TWO)
         EACH(side, SIDES)
             EACH(b, FOUR)
@@ -194,7 +188,7 @@ template <int H, int UP>
 BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
                           index chained, index nwave, index tile, index fine, index pairs, index lanes)
 {
-    Vectors mine(n, Pole::RANK, pairs);
+    Vectors mine(n, Pole::RANK, Pole::RANK, pairs);
     index i = own[chained * pairs + mine.lane];
     if (i >= 0 && mine.one < own[2 * pairs + mine.lane])
         substitute_rows<H, UP>(mine.to(to), mine.of(given),
@@ -204,7 +198,7 @@ BLOCK(32) void substitute(index n, double *to, const double *given, const double
 
 // beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
 template <int H>
-BLOCK(192) void take(index n, double *beyond, const double *moved, const double *mixed, const double *taken,
+BLOCK(128) void take(index n, double *beyond, const double *moved, const double *mixed, const double *taken,
                     const double *blocks, const double *sizes, double *facts, int *flags, const double *table,
                     const int *halves, index group, double distant, index distance, index nwave, index reach,
                     index lanes, index size)
@@ -216,14 +210,18 @@ BLOCK(192) void take(index n, double *beyond, const double *moved, const double 
     Sums sums(n, count);
     if (sums.none)
         return;
-    double taken_by[TWO][SIDES][FOUR] = {};
+    double total[TWO][SIDES][FOUR] = {};
     bool any = distance == 1;
+    if (any)
+        add_products<1>(total, Band{taken + i, (reach + 1) * lanes, reach * lanes, lanes, halves[fibre[WIDTH]]},
+                        Both(mixed, sums, i, lanes), p, (int)nwave);
     LOOP(index, way, 0, 2) {
         index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
         any = any || pair.j >= 0;
         if (pair.j >= 0)
-            add_products<H>(taken_by, pair.g, pair.row, pair.column, Both(moved, sums, m, 2 * lanes), p, (int)nwave);
+            add_products<-1>(total, Band{pair.g, pair.row + pair.column, pair.column, pair.column, H},
+                             Both(moved, sums, m, 2 * lanes), p, (int)nwave);
     }
     if (!any)
         return;
@@ -233,21 +231,8 @@ BLOCK(192) void take(index n, double *beyond, const double *moved, const double 
             EACH(b, FOUR)
                 if (p + b < (int)nwave && sums.has(k)) {
                     double *here = to + b * row + side * lanes * Pole::RANK + k * sums.apart;
-                    *here = (distance > 1 ? *here : 0.0) - taken_by[k][side][b];
+                    *here = (distance > 1 ? *here : 0.0) + total[k][side][b];
                 }
-    if (distance > 1)
-        return;
-    Read u = rows_of(taken, reach + 1, i, lanes);
-    Both v(mixed, sums, i, lanes);
-    LOOP(int, one, 0, FOUR * (sums.has(1) ? TWO : 1)) {
-        int b = one % FOUR, k = one / FOUR;
-        if (p + b < (int)nwave) {
-            double total[SIDES] = {};
-            add_row(total, u, v, k, p + b, halves[fibre[WIDTH]], (int)nwave);
-            EACH(side, SIDES)
-                to[b * row + side * lanes * Pole::RANK + k * sums.apart] += total[side];
-        }
-    }
 }
 
 // The vectors of every pole by its own factor (sweeps.poles_down), of fibres whose band has number `width`.
@@ -256,7 +241,7 @@ BLOCK(32) void pole_again(index n, double *to, const double *given, const double
                           int *flags, const double *table, index group, index width, index columns, index nwave,
                           index tile, index fine, index lanes)
 {
-    Vectors mine(n, Pole::GROUP, lanes);
+    Vectors mine(n, Pole::CORRECTING, Pole::GROUP, lanes);
     Pole pole(mine.at, facts, flags, table, Pole::BEYOND, group, width, lanes);
     if (pole.wanted)
         substitute_rows<H, UP>(mine.to(to), mine.of(given),

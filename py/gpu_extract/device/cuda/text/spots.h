@@ -43,9 +43,10 @@ BLOCK(128) void evaluate(index n, double *numbers, const double *series, const i
 }
 
 // Integrals up to u of He_k times the normal density, k = 0 .. N - 1, up to constants.
+constexpr double ROOT_HALF = 0.70710678118654752440, DENSITY = 0.39894228040143267794;
+
 template <int N> LANE void antiderivatives(double (&values)[N], double u)
 {
-    constexpr double ROOT_HALF = 0.70710678118654752440, DENSITY = 0.39894228040143267794;
     double density = -DENSITY * exp(-0.5 * u * u), before = 0.0, he = 1.0;
     values[0] = 0.5 * erf(u * ROOT_HALF);
     EACH_FROM(k, 1, N) {
@@ -84,20 +85,33 @@ template <int NJ, int NI, int CUT, int ROWS> struct CoreRows {
         : x(x), wide(mine[(CORES + 3 * core + 1) * nwave]), columns(x - 0.5, 1.0 / wide)
     {
         double high = mine[(CORES + 3 * core) * nwave], nsig = CUT ? mine[(CORES + 3 * core + 2) * nwave] : 0.0;
-        Along<NJ> rows(y - 0.5, 1.0 / high);
-        LOOP(int, r, 0, ROWS) {      // not written out, since compilers would work on all rows at once
-            double hy[NJ], row[NI] = {}, uy = CUT ? (y + r) / high : 0.0;
-            index given = first * nwave;
-            ASKED_ANEW(given);
-            rows.next(hy);
-            EACH(j, NJ)
-                EACH(i, NI)
-                    row[i] = fma(mine[given + (j * NI + i) * nwave], hy[j], row[i]);
-            EACH(i, NI)
-                push_back(terms[i], row[i]);
-            if (CUT)
-                push_back(far, uy * uy);
+        double edge = y - 0.5, scale = 1.0 / high;      // of the first row; each number is that of an edge of a row
+        double density[ROWS + 1], value[ROWS + 1], he[ROWS + 1], before[ROWS + 1] = {};
+        LOOP(int, r, 0, ROWS + 1) {      // not written out, since compilers would work on all of them at once
+            double u = (edge + r) * scale;
+            push_back(density, -DENSITY * exp(-0.5 * u * u));
+            push_back(value, 0.5 * erf(u * ROOT_HALF));
+            push_back(he, 1.0);
         }
+        const double *given = mine + first * nwave;
+        LOOP(int, j, 0, NJ) {      // term after term: a number of G is asked for once
+            double hy[ROWS];
+            EACH(r, ROWS)
+                hy[r] = value[r + 1] - value[r];
+            EACH(i, NI) {
+                EACH(r, ROWS)
+                    terms[i][r] = fma(given[i * nwave], hy[r], terms[i][r]);
+            }
+            given += NI * nwave;
+            EACH(r, ROWS + 1) {
+                value[r] = density[r] * he[r];
+                double next = fma((edge + r) * scale, he[r], -j * before[r]);
+                before[r] = he[r];
+                he[r] = next;
+            }
+        }
+        EACH(r, CUT ? ROWS : 0)
+            far[CUT ? r : 0] = (y + r) / high * ((y + r) / high);
         most = nsig * nsig;
     }
     LANE void add_column(double (&total)[ROWS])

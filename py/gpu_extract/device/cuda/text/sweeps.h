@@ -124,9 +124,9 @@ LANE bool holds(const int *flags, index i, index lanes) { return flags[STATUS * 
 
 constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c / bound, 1 - g, fact, value
 
-// Sets of questions about S, so many lanes a set (device_tables): the first, the second and, with U of farther fibres, set
-// `beyond`; or, where `between` > 0, that of the fibre's rung alone; or, where it is below 0, set -between. Nothing is cut
-// here: what is asked about is nearly singular on purpose, and forgets nothing.
+// Sets of questions about S, so many lanes a set (device_tables): the first, and beside it, with U of farther fibres, set
+// `beyond`, or the second where that is none; or, where `between` > 0, that of the fibre's rung alone; or, where it is below
+// 0, set -between. Nothing is cut here: what is asked about is nearly singular on purpose, and forgets nothing.
 template <int H, int T>
 TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                   int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
@@ -135,7 +135,7 @@ TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken,
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
-    set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set < 2 ? set : beyond;
+    set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set == 0 ? 0 : beyond > 0 ? beyond : 1;
     const double *asked = questions + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
     yes[n] = definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
                                  asked[1] * fibre[BOUND], asked[2], nwave);
@@ -144,9 +144,10 @@ TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken,
 // Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
 // rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights; from BEYOND on what S has
 // beyond its band (remainder.h): the largest correction of the flux that is made well enough, how many sums of poles make it
-// (RANK at most), how many poles of each of the first OF_BEYOND groups, the first ones, are in them, and of these RANK parts each.
+// (RANK at most), how many poles of each of the first OF_BEYOND groups, the first ones, CORRECTING at most, are in them, and of
+// these RANK parts each.
 struct Pole {
-    static constexpr index GROUP = 12, MOST = 64, OF_BEYOND = 3, RANK = 6, BEYOND = 2 + 2 * MOST,
+    static constexpr index GROUP = 16, MOST = 64, OF_BEYOND = 3, CORRECTING = 12, RANK = 6, BEYOND = 2 + 2 * MOST,
                            SUMMED = BEYOND + 2 + OF_BEYOND, ROW = SUMMED + OF_BEYOND * GROUP * RANK;
     index fibre, many;
     double shift;

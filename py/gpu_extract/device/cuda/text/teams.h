@@ -55,17 +55,19 @@ template <int H, int NUMBERS> struct Column {
 };
 
 // Rows start .. stop - 1 of a matrix are eliminated. task: where a member's elements lie and go, what is asked of a row,
-// its element, what becomes of it once its pivot is known, and whether to go on. The first rows are asked for where all
-// others are, a turn before them.
+// its element, what becomes of it once its pivot is known, whether to go on, and whether rows may go on BEYOND the last.
+// The first rows are asked for where all others are, a turn before them. What a column that leaves has taken moves on with
+// the rows until the member has the next one: what would not be gone by then is cleared.
 template <int H, int T, typename Task>
 LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, int start, int stop)
 {
+    constexpr int PLACES = T - SIDES;
     SHARED double rows[IN_BLOCK<T>][2][T];
     auto &shared = rows[team<T>()];
     MEMBERS(T, t) {
         int place = first_place<T>(t, start);
         auto &own = columns[t] = {place, place, task.from(start, place), task.to(start, place), 0.0, {}, {}};
-        task.ask(own.asked[0], own.from.at, place);
+        task.ask(own.asked[0], own.from.at, place, true);
         shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
     }
     ONE_BY_ONE
@@ -76,26 +78,23 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
                 auto &own = columns[t];
                 own.from.down(own.asks);
                 own.asks = place_below<T>(own.asks);
-                EACH(n, Task::NUMBERS)
-                    next[t][k][n] = 0.0;
-                if (j + AHEAD + 1 + k < stop)
-                    task.ask(next[t][k], own.from.at, own.asks);
+                task.ask(next[t][k], own.from.at, own.asks, j + AHEAD + 1 + k < stop);
             }
         EACH(k, AHEAD) {
             if (j < start)
                 break;
-            if (j + k >= stop)
+            if (!Task::BEYOND && j + k >= stop)
                 return;
             const double *row = shared[k % 2];
             MEMBERS(T, t) {
                 auto &own = columns[t];
-                bool leaves = own.place == 0;
+                bool leaves = own.place == 0, outside = leaves || (H < own.place && own.place < PLACES);
                 double inverse = 1.0 / row[0], low = own.row * inverse;
                 task.done(j + k, own.to.at, own.place, own.row, leaves ? inverse : low, row[0]);
                 own.to.down(own.place);
-                low = leaves ? 0.0 : low;
+                low = outside ? 0.0 : low;
                 EACH_FROM(b, 1, H + 1)
-                    own.taken[b - 1] = fma(-row[b], low, b < H && !leaves ? own.taken[b < H ? b : 0] : 0.0);
+                    own.taken[b - 1] = fma(-row[b], low, b < H && !(leaves && b >= PLACES - H) ? own.taken[b < H ? b : 0] : 0.0);
                 own.place = place_below<T>(own.place);
                 shared[(k + 1) % 2][own.place] = own.row = task.element(own.asked[k], own.place, own.taken[0]);
             }
@@ -109,14 +108,17 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
 // Elements of a band matrix, pivots as `safe_row` has them; rows of the factor from `keep` on are stored.
 template <int H, int T> struct Eliminated {
     static constexpr int NUMBERS = 1;
-    static constexpr bool more = true;
+    static constexpr bool more = true, BEYOND = false;
     Read band;
     Write low;
     int keep;
 
     LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
     LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
-    LANE void ask(double (&asked)[1], const double *at, int place) const { asked[0] = place <= H ? *at : 0.0; }
+    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
+    {
+        asked[0] = there && place <= H ? *at : 0.0;
+    }
     LANE double element(const double (&asked)[1], int place, double taken) const
     {
         double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
@@ -176,7 +178,7 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
 // S + shift with its right sides: their forward substitutions and the factor go to `work`.
 template <int H, int T> struct PoleDown {
     static constexpr int NUMBERS = 1, PLACES = T - SIDES;
-    static constexpr bool more = true;
+    static constexpr bool more = true, BEYOND = false;
     Write work;
     Read band, sides;
     double shift;
@@ -188,9 +190,9 @@ template <int H, int T> struct PoleDown {
         return walk<T>(array.first, array.row, array.element, j, place);
     }
     LANE Walk<double> to(int j, int place) const { return walk<T>(work.first, work.row, work.element, j, place, SIDES); }
-    LANE void ask(double (&asked)[1], const double *at, int place) const
+    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
     {
-        asked[0] = place <= H || place >= PLACES ? *at : 0.0;
+        asked[0] = there && (place <= H || place >= PLACES) ? *at : 0.0;
     }
     LANE double element(const double (&asked)[1], int place, double taken) const
     {
@@ -218,29 +220,31 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
 // S + b U - c - (1 - g) diag(S), as far as it is positive definite; taken: how far behind those of S the elements of U are.
 template <int H, int T> struct Asked {
     static constexpr int NUMBERS = 2;
+    static constexpr bool BEYOND = true;
     Read band;
     index taken;
     double b, c, g;
+    int stop;
     bool more = true;
 
     LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
     LANE Walk<double> to(int, int) const { return {nullptr, 0, 0}; }
-    LANE void ask(double (&asked)[2], const double *at, int place) const
+    LANE void ask(double (&asked)[2], const double *at, int place, bool there) const
     {
-        asked[0] = place <= H ? *at : 0.0;
-        asked[1] = place <= H ? at[taken] : 0.0;
+        asked[0] = there && place <= H ? *at : 0.0;
+        asked[1] = there && place <= H ? at[taken] : 0.0;
     }
     LANE double element(const double (&asked)[2], int place, double before) const
     {
         return fma(b, asked[1], place == 0 ? fma(g, asked[0], -c) : asked[0]) + before;
     }
-    LANE void done(int, double *, int, double, double, double pivot) { more = more && pivot > 0.0; }
+    LANE void done(int j, double *, int, double, double, double pivot) { more &= (pivot > 0.0) | (j >= stop); }
 };
 
 template <int H, int T> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
 {
     Own<T, Column<H, 2>> columns;
-    Asked<H, T> task{band, taken.first - band.first, b, c, g};
+    Asked<H, T> task{band, taken.first - band.first, b, c, g, (int)nwave};
     eliminate_columns<H, T>(columns, task, 0, (int)nwave);
     return task.more ? 1.0 : 0.0;
 }
