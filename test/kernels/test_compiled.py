@@ -17,9 +17,11 @@ from numba.extending import overload
 import gpu_extract
 from gpu_extract.kernels import compile_memory, compile_text
 from gpu_extract.kernels.compile_parts import Part, Whole
-from gpu_extract.kernels.compiled import njit
+from gpu_extract.kernels.compiled import TESTED, njit
 
 PACKAGE = Path(gpu_extract.__file__).parent
+CHEAPLY = pytest.mark.skipif(not numba.__version__.startswith(TESTED),
+                             reason=f"numba {numba.__version__} compiles kernels by itself")
 
 
 def make():
@@ -38,6 +40,7 @@ def make():
     return kernel, part
 
 
+@CHEAPLY
 def test_a_kernel_is_one_library_and_its_parts_are_not_compiled_on_their_own():
     kernel, part = make()
     out = np.array([1.0, 2.0, 3.0])
@@ -140,6 +143,7 @@ def test_a_kernel_is_kept_with_its_parts(tmp_path):
     assert said[0][1] == said[1][1] == "[0.25, 0.5, 0.75]\n"
 
 
+@CHEAPLY
 def test_what_numba_has_in_python_becomes_a_part_too():
     """Each would be optimised, made machine code of and wrapped for its own."""
     made = []
@@ -234,6 +238,7 @@ def test_references_are_counted():
     assert after.alloc - before.alloc == after.free - before.free == 5 + 2     # new ones, and those of Python's
 
 
+@CHEAPLY
 def test_little_is_written():
     """The array is counted once; a loop divides nothing; an element needs no array around it, and no room for one."""
     @njit()
@@ -246,6 +251,7 @@ def test_little_is_written():
     assert "getelementptr inbounds {" not in text
 
 
+@CHEAPLY
 def test_types_are_found_once(monkeypatch):
     @njit()
     def first(a, b):
@@ -282,6 +288,7 @@ def test_what_is_registered_later_is_found(monkeypatch):
     assert njit()(lambda a: new(a))(1) == 4
 
 
+@CHEAPLY
 def test_variables_lives_are_found_once(monkeypatch):
     runs = []
     run = postproc.PostProcessor.run
@@ -306,6 +313,7 @@ def test_generators_are_left_to_numba():
     assert kernel(4) == 14
 
 
+@CHEAPLY
 def test_an_error_while_writing_tells_the_line(monkeypatch):
     def fails(self, value, name, argidx=None):
         raise errors.NumbaError("no room")
@@ -346,6 +354,7 @@ def test_a_version_of_numba_that_is_not_known_compiles_kernels_by_itself(tmp_pat
     assert done.stdout == "[[256, 0]]\n", done.stderr
 
 
+@CHEAPLY
 @pytest.mark.parametrize("loops", [True, False])
 def test_llvm_looks_for_loops_unless_it_is_told_that_there_are_none(loops, monkeypatch):
     """The numbers are the same: it never changes the order of floating-point operations."""
