@@ -73,10 +73,15 @@ class StoppedCleanly(GpuExtractError):
 
 
 def did_you_mean(word: str, known: Iterable[str], place: str = "") -> str:
-    """The end of a message about a word that is none of those that are known: which of them is most like it, if any."""
+    """The end of a message about a word that is none of those that are known: which of them is most like it, if any.
+
+    One that begins with the word is, whatever else has more letters of it.
+    """
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), 1)
+    names = list(known)
+    begun = [name for name in names if word.strip("-") and name.startswith(word)]
+    near = get_close_matches(word, begun, 1, 0.0) if begun else get_close_matches(word, names, 1)
     return f"; did you mean {near[0]}{place}?" if near else ""
 
 

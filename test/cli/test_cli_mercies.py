@@ -57,6 +57,8 @@ def said_by(module: str, words: list[str], capsys: pytest.CaptureFixture[str]) -
     ("gpu_extract.cli.exposure", "--recomptue list.txt", "--recompute for --recomptue"),
     ("gpu_extract.cli.simulate", "-o x.fits --camera tinny", "tiny"),
     ("gpu_extract.cli.simulate", "-o x.fits --flavor sience", "science"),
+    ("gpu_extract.cli.simulate", "-o x.fits --psf p.fits", "--psf-out for --psf"),
+    ("gpu_extract.cli.extract", "-o x.fits --wave 4,5,1", "--wavelength for --wave"),
     ("gpu_extract.cli.compare", "a.fits b.fits --plott x.png", "--plot for --plott"),
     ("gpu_extract.cli.mps", "--requre ls", "--require for --requre"),
     ("gpu_perf.cli.perf", "reprot x.json", "report"),
