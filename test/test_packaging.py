@@ -204,7 +204,7 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("gpu_compare: error: numpy is not installed for ") and "README" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "version"), [("scipy", "1.12.0"), ("numba", "0.59.1"), ("astropy", "7.0.2")])
+@pytest.mark.parametrize(("name", "version"), [("scipy", "1.12.0"), ("numba", "0.67.0"), ("astropy", "7.0.2")])
 def test_a_library_that_is_too_old_is_named(name: str, version: str, tmp_path: Path) -> None:
     """A clone that is not installed takes what is there."""
     (tmp_path / "sitecustomize.py").write_text(f"import {name}\n{name}.__version__ = '{version}'", encoding="utf-8")

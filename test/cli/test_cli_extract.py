@@ -273,7 +273,7 @@ def test_a_target_in_the_fibermaps_header_will_do(extract, files, tmp_path):
 def test_fibermap_from_elsewhere_or_none(extract, files, tmp_path):
     hdus = image_hdus()
     hdus["FIBERMAP"].data["TARGETID"] += 1000
-    hdus["FIBERMAP"].data = hdus["FIBERMAP"].data[::-1]
+    hdus["FIBERMAP"].data = hdus["FIBERMAP"].data[::-1].copy()
     write_image(tmp_path / "other.fits", hdus)
     extract("-f", tmp_path / "other.fits", "-s", 4)
     rows = read_frame(files.output).fibermap.rows

@@ -2,6 +2,7 @@
 import argparse
 import cProfile
 import importlib
+import inspect
 import io
 import logging
 import os
@@ -412,6 +413,8 @@ def test_options_of_exspec_are_refused_by_name(extract):
 
 def test_programs_start_where_the_home_folder_may_not_be_searched():
     """As that of a service account; astropy, which looks for settings there, ends with an error."""
+    if "ASTROPY_CONFIG_DIR" not in inspect.getsource(pytest.importorskip("astropy.config.paths")):
+        pytest.skip("this astropy takes no other folder for its settings")
     code = ("import os\n"
             "from gpu_extract.cli import common\n"
             "import astropy.config.paths\n"                     # while its files can be read
