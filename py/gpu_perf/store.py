@@ -11,7 +11,7 @@ leaves what was stored before.
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,10 @@ class Store:
             raise InputError(f"{path}: there is no such store; gpu_track run or import makes one")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._base = sqlite3.connect(path, timeout=60.0)
-            self._check()
+            with ExitStack() as undo:
+                self._base = undo.enter_context(closing(sqlite3.connect(path, timeout=60.0)))
+                self._check()
+                undo.pop_all()
         except sqlite3.OperationalError as error:
             raise OutputError(f"{path} cannot be opened ({error}): name a file in a folder that can be written") \
                 from error

@@ -1,5 +1,5 @@
 """The simulated cameras against the figures of DESI's."""
-from dataclasses import replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -113,7 +113,9 @@ def test_written_psf_is_the_same(tmp_path) -> None:
     psf = psf_model("tiny", 4)
     write_psf(tmp_path / "psf.fits", psf)
     back = read_psf(tmp_path / "psf.fits")
-    assert replace(back, x=psf.x, y=psf.y, cores=psf.cores, bundle=psf.bundle, name=psf.name) == psf
+    for field in fields(psf):          # not ==, which asks arrays whether they are true from Python 3.13 on
+        if field.name not in ("x", "y", "cores", "bundle", "name"):
+            assert getattr(back, field.name) == getattr(psf, field.name), field.name
     wave = np.linspace(*psf.wavelength_range, 50)
     np.testing.assert_array_equal(centres(psf, (0, 10), wave), centres(back, (0, 10), wave))
     for name in ("sigma_x", "sigma_y", "gh"):
