@@ -34,7 +34,7 @@ SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that ker
     "remainder.carry": _ICOV, "remainder.take": _ICOV, "remainder.substitute": [(9, 0), (9, 1), (5, 0), (5, 1)],
     "remainder.pole_again": [(9, 0), (9, 1), (13, 0), (13, 1)],
     **{f"sweeps.{name}": _BANDS for name in ("settle", "poles_down")},
-    "sweeps.factor": [*_BANDS, (5,)], "sweeps.ask": _BANDS, "sweeps.invert": _INVERTED,
+    "sweeps.add_up": [(8,), (2,)], "sweeps.factor": [*_BANDS, (5,)], "sweeps.ask": _BANDS, "sweeps.invert": _INVERTED,
     "sweeps.poles_up": [(half, 5) for (half,) in _INVERTED]}
 
 

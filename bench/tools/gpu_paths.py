@@ -24,11 +24,11 @@ FIRST: dict[str, int | tuple[int, ...]] = {
     "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
     "measure.learn": 4, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
     "eliminate.extend": 1, "eliminate.product": 2, "eliminate.share": 2, "sweeps.precondition_down": 6,
-    "sweeps.precondition_up": 6, "sweeps.ask": (1, 3), "sweeps.settle": (1, 2, 26), "sweeps.factor": (1, 2),
+    "sweeps.precondition_up": 6, "sweeps.ask": 1, "sweeps.settle": (1, 2, 26), "sweeps.factor": (1, 2),
     "sweeps.invert": 1, "sweeps.poles_down": 1, "sweeps.poles_up": 1,
     "remainder.mix": 2, "remainder.carry": 2, "remainder.take": 2, "remainder.substitute": (1, 2, 5, 6),
     "remainder.pole_again": (1, 2),
-    "eliminate.schur": 2, "eliminate.tops": 1, "measure.bound": 1,
+    "eliminate.schur": 1, "eliminate.tops": 1, "measure.bound": 1,
     "measure.relate": 1, "measure.weigh_cut": 0, "measure.weigh_far": 0, "measure.learn_share": 0, "measure.tell": 2}
 """Which of the launches of a piece do something: so many, the first ones, or those with these numbers; in all others
 lanes return at once. A usual frame: 5 iterations, 16 poles, of which 12 at most make corrections in 6 sums, the first
@@ -50,8 +50,8 @@ def poles(s: PieceShape, a: tuple[Any, ...]) -> Times:
 
 
 def poles_again(s: PieceShape, a: tuple[Any, ...]) -> Times:
-    """A shorter tile and one halo, two rows together."""
-    return {"0": tiles_of(s.nwave, LONG), "1": (tile_of(s.nwave) + HALO) / 2}
+    """A tile and one halo, two rows together."""
+    return {"0": tiles_of(s.nwave, LONG), "1": (tile_of(s.nwave, LONG) + HALO) / 2}
 
 
 def settling(s: PieceShape, a: tuple[Any, ...]) -> Times:
@@ -77,7 +77,7 @@ PATHS: dict[str, Path] = {
     "sweeps.settle": one_turn(settling),
     "sweeps.factor": one_turn(sweep("0", 1)),
     "sweeps.invert": one_turn(lambda s, a: {"0": tiles_of(s.nwave), "1": HALO, "2": tile_of(s.nwave)}),
-    "remainder.substitute": sweep("1", 1, 2, SHORT),
+    "remainder.substitute": sweep("1", 1, 2),
     "remainder.pole_again": poles_again,
     "remainder.mix": lambda s, a: {"0": sweeps.RANK} if a[6] else {"1": sweeps.CORRECTING},
     "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
@@ -98,7 +98,7 @@ PATHS: dict[str, Path] = {
     "eliminate.extend": one_turn(lambda s, a: {"0": a[4] - s.hw}),
     "eliminate.product": one_turn(lambda s, a: {"0": 2 * s.hw + 5}),
     "eliminate.share": one_turn(lambda s, a: {"0": 2 * s.hw + 8}),
-    "eliminate.schur": lambda s, a: {"0": -(-(a[9] + 1) // 4)},
+    "eliminate.schur": lambda s, a: {"0": -(-(a[11] + 1) // 4)},
     "eliminate.tops": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "measure.bound": lambda s, a: {"0": s.hw},
     "measure.learn": lambda s, a: {"0": a[5] / 4},

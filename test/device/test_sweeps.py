@@ -65,14 +65,14 @@ class Swept:
         self.inverse = np.full((nwave, HALF + 3, LANES), np.nan)
         run(sweeps.invert.sized(HALF), lanes, self.inverse, self.low, self.halo, gate, 1, HALF + 3, nwave, tile, LANES,
             step=step)
-        who, fine = np.where(gate == 1, np.arange(LANES), -1), -(-tile // 2)
+        who = np.where(gate == 1, np.arange(LANES), -1)
         own = np.stack([who, who, np.full(LANES, POLES)]).astype(np.int32)
         given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.RANK))
         half_way, x, chained = np.full_like(given, np.nan), given.copy(), given.copy()
         for of_pairs, low, solution in ((0, self.low, x), (1, pairs_slowest(self.low), chained)):
             for up, to, of in ((0, half_way, solution), (1, solution, half_way)):
-                run(remainder.substitute.sized(HALF, up), -(-nwave // fine) * LANES * sweeps.RANK, to, of, low,
-                    self.halo, own, of_pairs, nwave, tile, fine, LANES, LANES, step=step)
+                run(remainder.substitute.sized(HALF, up), -(-nwave // tile) * LANES * sweeps.RANK, to, of, low,
+                    self.halo, own, of_pairs, nwave, tile, LANES, LANES, step=step)
         np.testing.assert_array_equal(chained, x)
         np.testing.assert_array_equal(x[..., POLES:], given[..., POLES:], err_msg="poles that a fibre does not have")
         self.given, self.x = given[:, 1, :, POLES - 1], x[:, 1, :, POLES - 1]
@@ -184,7 +184,7 @@ def test_poles_added_up(kept: int, of: int) -> None:
         table[2, 0] = count
     sums, told = np.full((NWAVE, kept, LANES), np.nan), known(LANES, BOUND=2.0, RUNG=2, STATUS=ONE_GOOD)
     for group in range(3):       # there is no third one
-        run(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, of,
+        run(sweeps.add_up.sized(4), -(-kept // 4) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, of,
             group, kept, LANES)
     weights = np.zeros((2, poles.GROUP))
     weights.ravel()[:count] = 2.0 * t * c * np.sqrt(2.0)

@@ -131,7 +131,9 @@ def test_pixels() -> None:
     image = np.full((2, rows, columns), np.nan)
     run_lanes(quality.near_fibres, 2 * rows, 1,
               (near, touch, x0, cuts, NFIBRE, NX, NWAVE, rows, columns, 2 * NFIBRE))
-    given = near, touch, lying, scale, x, y0, x0, cuts, NFIBRE, NX, NY, NWAVE, rows, columns, 2 * NFIBRE
+    lit, origins = np.full(x.shape, np.nan), np.full(x.shape, -7)
+    run_lanes(quality.join, x.size, 1, (lit, origins, scale, x, y0, x0))
+    given = near, touch, lying, lit, origins, cuts, NFIBRE, NX, NY, NWAVE, rows, columns, 2 * NFIBRE
     run_lanes(quality.chi_square, near.size, 1, (made, root, light, *given, 0.1))
     run_lanes(quality.project, near.size, 1, (image, *given))
     np.testing.assert_allclose(image, model, **EXACT)

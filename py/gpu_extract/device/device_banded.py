@@ -18,7 +18,7 @@ from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.lanes import LONG, PRODUCT, SHARE, SHORT, beside, block_lanes, fours, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import ELEMENTS, LONG, PRODUCT, SHARE, beside, block_lanes, fours, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
@@ -115,8 +115,9 @@ class _Run:
         s, fibres, width = self.sizes.shape, self.fibres, 2 * self.sizes.shape.hw + 1
         self.launch(eliminate.transpose, fours(s.nwave) * s.nd * fibres, width=width)
         self.launch(eliminate.vectors, self.bins)
-        self.launch(eliminate.largest, s.nd * width * eliminate.STRETCHES * fibres)
-        self.launch(eliminate.coupling, s.nd * fibres)
+        if (lanes := (s.nd - eliminate.FARTHER) * fibres) > 0:
+            self.launch(eliminate.largest, width * eliminate.STRETCHES * lanes)
+            self.launch(eliminate.coupling, lanes)
         self.device.clear(self.known["depth"], self.stream)
 
     def invert(self, of: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int) -> None:
@@ -153,7 +154,8 @@ class _Run:
         self.extend("inverse", "low", (inverses, wanted), s.hw, half, lanes=self.fibres)
         for d in range(2, s.nd):
             self.shares("pair_shares", d, (pairs, wanted), half)
-            self.schur(wanted, half, "far", "pair_shares", more=d > 2)
+            if wanted or d + 1 < s.nd:      # those that are not followed by chains, `complements` adds itself
+                self.schur(wanted, half, d, None)
         self.shares("shares", 1, (pairs, wanted), half)
 
     def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
@@ -187,17 +189,19 @@ class _Run:
         width = 2 * self.sizes.shape.hw + 1
         return self.rows("blocks", width, distance * width)
 
-    def schur(self, wanted: int, half: int, taken: str, shares: str, *, more: bool, band: str | None = None) -> None:
-        """taken = the shares of both sides, more: added to those of farther fibres; band: S, what that leaves of the
-        fibres' own blocks; wanted, half: as `complements`."""
-        self.launch(eliminate.schur, self.bins, taken=taken, band=band, before="far" if more else None,
-                    blocks=self.blocks(0), shares=self.rows(shares, 2 * (half + 1)), gate="wider",
-                    reaches=self.reaches(wanted), wanted=wanted, half=half)
+    def schur(self, wanted: int, half: int, added: int, shares: DeviceArray | None) -> None:
+        """The shares of fibres at distance `added`, if that is above 1, added to those of fibres between; with these
+        shares of the next ones, U and S, what that leaves of the fibres' own blocks; wanted, half: as `complements`."""
+        farther = self.rows("pair_shares", 2 * (half + 1)) if added > 1 else None
+        before = "far" if added > 2 or (added < 2 and self.sizes.shape.nd > 2) else None
+        self.launch(eliminate.schur, self.bins, far="far" if added > 1 else None, before=before, farther=farther,
+                    shares=shares, blocks=self.blocks(0), gate="wider", reaches=self.reaches(wanted), wanted=wanted,
+                    half=half)
 
     def complements(self, wanted: int, half: int) -> None:
         """S and U from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
         which = {"gate": "wider", "wanted": wanted, "half": half}
-        self.schur(wanted, half, "taken", "shares", more=self.sizes.shape.nd > 2, band="band")
+        self.schur(wanted, half, 0 if wanted else self.sizes.shape.nd - 1, self.rows("shares", 2 * (half + 1)))
         lanes = (half + 2) * eliminate.STRETCHES * self.fibres
         self.launch(eliminate.tops, lanes, reaches=self.reaches(wanted), **which)
         self.launch(measure.bound, self.fibres, **which)
@@ -294,7 +298,7 @@ class _Run:
         """The sum over the poles."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         cut, tiles = {"halo": "pole_halo", "tile": tile_of(s.nwave, LONG)}, tiles_of(s.nwave, LONG)
-        lanes, again = tiles * sweeps.GROUP * fibres, tiles_of(s.nwave) * sweeps.CORRECTING * fibres
+        lanes, again = tiles * sweeps.GROUP * fibres, tiles * sweeps.CORRECTING * fibres
         matrix = {"band": "band", "place": 0, "between": 1, "row": (sizes.half + 1) * fibres, "element": fibres}
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle.sized(half), tiles * fibres, gate=self.flag("WIDTH"), open=width, **matrix, **cut)
@@ -310,20 +314,21 @@ class _Run:
                 continue
             self.beyond(group)
             for width, half in enumerate(sizes.halves):
-                of = {"group": group, "width": width, "columns": sizes.width, "fine": tile_of(s.nwave), **cut}
+                of = {"group": group, "width": width, "columns": sizes.width, **cut}
                 self.launch(remainder.pole_again.sized(half, 0), again, to="half_way", given="moved", **of)
                 self.launch(remainder.pole_again.sized(half, 1), again, to="moved", given="half_way", **of)
             self.add_up("left", "moved", device_tables.BEYOND, group, sweeps.SIDES)
 
     def add_up(self, sums: str, work: str, of: int, group: int, kept: int) -> None:
         """What the poles of a group have left, `kept` elements of a bin, to the sums; of: as in sweeps.add_up."""
-        self.launch(sweeps.add_up, -(-kept // sweeps.ELEMENTS) * self.bins, sums=sums, work=work, of=of, group=group,
-                    kept=kept)
+        elements = min(kept, ELEMENTS)
+        self.launch(sweeps.add_up.sized(elements), -(-kept // elements) * self.bins, sums=sums, work=work, of=of,
+                    group=group, kept=kept)
 
     def beyond(self, group: int) -> None:
         """moved = what S has beyond its band, times what the poles of a group have made of 1 and x."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        lanes, mixes = (fours(s.nwave) * many * fibres for many in (sweeps.RANK // remainder.TWO, sweeps.SIDES))
+        lanes, mixes = (fours(s.nwave) * many * fibres for many in (sweeps.RANK // remainder.THREE, sweeps.SIDES))
         self.launch(remainder.mix, mixes, to="mixed", given="found", group=group, back=0)
         for distance in range(1, s.nd):
             which = {"group": group, "distance": distance, "blocks": self.blocks(distance)}
@@ -331,16 +336,16 @@ class _Run:
             self.solve(s.hw, "", fibres)
             if distance == 1 and sizes.deepest > 0:
                 self.solve(sizes.half, "pair_", 2 * fibres)
-            self.launch(remainder.take.sized(s.hw), lanes, **which)
+            self.launch(remainder.take.sized(s.hw), lanes, taken="taken" if distance == 1 else None, **which)
         self.launch(remainder.mix, mixes, to="moved", given="beyond", group=group, back=1)
 
     def solve(self, half: int, of: str, lanes: int) -> None:
         """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
         `invert`)."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
-        count = tiles_of(nwave, SHORT) * sweeps.RANK * pairs
+        count = tiles_of(nwave) * sweeps.RANK * pairs
         which = {"low": f"{of}low", "halo": f"{of}halo", "chained": int(of != ""), "tile": tile_of(nwave),
-                 "fine": tile_of(nwave, SHORT), "pairs": pairs, "lanes": lanes}
+                 "pairs": pairs, "lanes": lanes}
         self.launch(remainder.substitute.sized(half, 0), count, to="half_way", given="moved", **which)
         self.launch(remainder.substitute.sized(half, 1), count, to="moved", given="half_way", **which)
 

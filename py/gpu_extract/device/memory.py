@@ -62,7 +62,7 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
         "numbers": ((f, sizes.nseries, nwave), double), "scale": (bins, double),
         "white": (spots, double), "single": (spots, np.float32),
         "ranges": ((2, f, sizes.cut[0]), np.int32), "sums": ((2, *bins), double), "rhs": (bins, double),
-        "given_up": (bins, np.int8), "x": (bins, double),
+        "given_up": (bins, np.int8), "x": (bins, double), "lit": (bins, double), "origins": (bins, np.int64),
         "icov": ((f, shape.nd, 2 * shape.hw + 1, nwave), double),
         "low": ((nwave * (shape.hw + 1) * f,), double), "vectors": ((gradients.VECTORS, *bins), double),
         "halo": ((tiles_of(nwave) * f,), np.int32), "gate": ((f,), np.int32),

@@ -103,7 +103,7 @@ class PassSteps(Steps):
             if n + 1 < count:
                 if n > 0 or not turn.first:
                     self._launch(passes.ask_again, self.shape.bundles)
-                self._launch(passes.shine, self.lit, light=own, numbers=None)
+                self._light(passes.shine, light=own, numbers=None)
                 self.look(turn, own)
         self.device.clear(a.gate, self.stream)
         self._count(BEYOND, a.beyond, 1)
@@ -182,8 +182,8 @@ class PassSteps(Steps):
         of them are rejected."""
         y = self._smooth()
         self._launch(passes.recall, self._pixels, target="past_rejected")
-        self._launch(passes.shine, self.lit, light="models", numbers="numbers_of")
-        self._launch(passes.shine, self.lit, light="expected", numbers=None, x=y)
+        self._light(passes.shine, light="models", numbers="numbers_of")
+        self._light(passes.shine, y, light="expected", numbers=None)
         if self.passes.tails:
             self._trust("past_bright", "x")
 

@@ -151,8 +151,8 @@ class Steps:
         """chi2pix and pixmask_fraction, and the model image where it is wanted."""
         self.touch()
         if self.sizes.model:
-            self._launch(quality.project, self.lit)
-        self._launch(quality.chi_square, self.lit, psferr=psferr)
+            self._light(quality.project)
+        self._light(quality.chi_square, psferr=psferr)
         self._launch(quality.weigh, self.shape.fibres * self.shape.nout, begin=self.shape.first)
 
     def touch(self) -> None:
@@ -160,11 +160,11 @@ class Steps:
         self._launch(quality.bins_of_row, self.shape.fibres * self.sizes.cut[0])
         self._launch(quality.near_fibres, self.shape.bundles * self.sizes.cut[0])
 
-    @property
-    def lit(self) -> int:
-        """Lanes of kernels on the light of spots."""
+    def _light(self, kernel: TextKernel, x: DeviceArray | str = "x", **own: Any) -> None:
+        """Queue a kernel on the light of spots, of these x."""
         rows, columns = self.sizes.cut
-        return self.shape.bundles * rows * -(-columns // quality.ABREAST)
+        self._launch(quality.join, self.shape.fibres * self.shape.nwave, x=x)
+        self._launch(kernel, self.shape.bundles * rows * -(-columns // quality.ABREAST), **own)
 
     def assemble(self) -> None:
         """The piece's rows of the frame."""

@@ -13,6 +13,7 @@ MOST = 17, 11    # bins of the other fibre and rows of a spot that a member of `
 BESIDE = 16     # most bins of the other fibre beyond those of a team's own
 TERMS = 48      # most terms along x times rows that a lane of `make` has in its registers
 MIDDLES = 16    # numbers that a member of `find_middles` asks for at once
+ELEMENTS = 8    # most numbers of a bin that a lane of `add_up` makes
 PRODUCT, SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
 

@@ -16,6 +16,7 @@
 #include "recursions.h"
 
 constexpr int FOUR = 4;            // bins of a lane of transpose, rest, remainder.carry and take
+constexpr index FARTHER = 2;       // distance from which on fibres are asked whether they count
 constexpr int STRETCHES = 16;      // of a diagonal, of which each has a lane that looks for the largest element
 constexpr int WIDER = -1;          // mark of a fibre that needs more diagonals of S than the narrowest band has
 
@@ -90,12 +91,12 @@ BLOCK(64) void vectors(index n, double *sides, double *roots, const double *bloc
     roots[n] = diagonal > 0.0 ? 1.0 / sqrt(diagonal) : 0.0;
 }
 
-// tops[d, k, stretch, i] = largest |A_ij| of a stretch of a diagonal, j = i + d, relative to the blocks' diagonals.
+// tops[d, k, stretch, i] = largest |A_ij| of a stretch of a diagonal, j = i + FARTHER + d, relative to the blocks' diagonals.
 BLOCK(64) void largest(index n, double *tops, const double *blocks, const double *roots, index nwave, index hw, index lanes,
                        index size)
 {
     index width = 2 * hw + 1, i = n % lanes, part = n / lanes % STRETCHES, row = n / lanes / STRETCHES;
-    index d = row / width, k = row % width - hw, last = smaller(begins(part + 1, nwave), nwave - k);
+    index d = FARTHER + row / width, k = row % width - hw, last = smaller(begins(part + 1, nwave), nwave - k);
     double top = 0.0;
     if (beside(i, i + d, lanes, size)) {
         FOUR_AT_ONCE
@@ -107,14 +108,14 @@ BLOCK(64) void largest(index n, double *tops, const double *blocks, const double
     tops[n] = top;
 }
 
-// sizes[d, i] = a bound on the sums of rows and of columns of the scaled A_ij, j = i + d: of its diagonals' largest elements.
+// sizes[d, i] = a bound on the sums of rows and columns of the scaled A_ij, j = i + d: of its diagonals' largest elements.
 BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, index lanes)
 {
     index width = 2 * hw + 1, i = n % lanes, d = n / lanes;
     double total = 0.0;
     LOOP(index, k, d * width, (d + 1) * width)
         total += largest_of(0.0, tops + k * STRETCHES * lanes + i, lanes);
-    sizes[n] = total;
+    sizes[FARTHER * lanes + n] = total;
 }
 
 // band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for FOUR rows.
@@ -292,38 +293,40 @@ BLOCK(64) void share(index n, double *shares, const double *v, const double *blo
     }
 }
 
-// taken = U, the shares of both sides added to what is there `before`, and band = S = A - U: a lane for every bin. What
-// is null is nothing, and not asked for.
-BLOCK(64) void schur(index n, double *taken, double *band, const double *before, const double *blocks, const double *shares,
-                     const int *gate, const int *reaches, index wanted, index nwave, index hw, index half, index reach,
-                     index lanes)
+// far = the shares that farther fibres take on both sides, added to what is there `before`; taken = U, that and the shares of
+// the next ones; band = S = A - U: a lane for every bin. What is null is nothing, and not asked for.
+BLOCK(64) void schur(index n, double *far, double *taken, double *band, const double *before, const double *blocks,
+                     const double *farther, const double *shares, const int *gate, const int *reaches, index wanted,
+                     index nwave, index hw, index half, index reach, index lanes)
 {
     index i = n % lanes, p = n / lanes;
     if (!passes(gate, i, wanted))
         return;
     half = reach_of(reaches, i, half);
-    const double *low = shares + share_at(0, 0, p, i, nwave, lanes), *high = shares + share_at(0, 1, p, i, nwave, lanes);
+    index low = share_at(0, 0, p, i, nwave, lanes), high = share_at(0, 1, p, i, nwave, lanes);
     const double *own = blocks + (p * (2 * hw + 1) + hw) * lanes + i;
     index row = p * (reach + 1) * lanes + i;
     int next = (int)(2 * nwave * lanes), step = (int)lanes;
     ONE_BY_ONE
     for (int first = 0; first <= (int)half; first += FOUR) {
-        double one[FOUR], other[FOUR], far[FOUR], whole[FOUR];
+        double u[FOUR], more[FOUR], whole[FOUR];
         EACH(b, FOUR) {
             int a = first + b;
             bool there = a <= (int)half;
-            one[b] = there ? low[a * next] : 0.0;
-            other[b] = there ? high[a * next] : 0.0;
-            far[b] = there && before ? before[row + a * step] : 0.0;
-            whole[b] = there && band && a <= (int)hw ? own[a * step] : 0.0;
+            u[b] = there && before ? before[row + a * step] : 0.0;
+            u[b] += there && farther ? farther[low + a * next] + farther[high + a * next] : 0.0;
+            more[b] = there && shares ? shares[low + a * next] + shares[high + a * next] : 0.0;
+            whole[b] = there && shares && a <= (int)hw ? own[a * step] : 0.0;
         }
         EACH(b, FOUR) {
             int a = first + b;
-            double u = far[b] + (one[b] + other[b]);
-            if (a <= (int)half)
-                taken[row + a * step] = u;
-            if (a <= (int)half && band)
-                band[row + a * step] = whole[b] - u;
+            if (a <= (int)half && far)
+                far[row + a * step] = u[b];
+            u[b] += more[b];
+            if (a <= (int)half && shares) {
+                taken[row + a * step] = u[b];
+                band[row + a * step] = whole[b] - u[b];
+            }
         }
     }
 }

@@ -284,11 +284,11 @@ BLOCK(256) void strike(index n, double *root, double *light, const signed char *
 }
 
 // The light of a piece's bundles in single precision, as the pixels lie; of them the ones in `numbers`, see place_of.
-BLOCK(256) void shine(index n, float *light, const index *numbers, const int *near, const int *ranges, const float *single,
-                      const double *scale, const double *x, const int *y0, const int *x0, const index *cuts, index nfibre,
-                      index nx, index ny, index nwave, index rows, index columns, index fibres)
+BLOCK(320) void shine(index n, float *light, const index *numbers, const int *near, const int *ranges, const float *single,
+                      const double *lit, const index *origins, const index *cuts, index nfibre, index nx, index ny,
+                      index nwave, index rows, index columns, index fibres)
 {
-    Pixels mine(n, near, ranges, single, scale, x, y0, x0, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
+    Pixels mine(n, near, ranges, single, lit, origins, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
     float *out = light + place_of(numbers, mine.b) * columns * rows;
     EACH(c, ABREAST)
         if (c < mine.many)

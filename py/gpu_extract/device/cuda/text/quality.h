@@ -67,6 +67,13 @@ BLOCK(32) void near_fibres(index n, int *near, const int *ranges, const int *x0,
     }
 }
 
+// What Pixels asks of a bin: lit = x scale, origins = y0 and x0 in one number.
+BLOCK(128) void join(index n, double *lit, index *origins, const double *scale, const double *x, const int *y0, const int *x0)
+{
+    lit[n] = x[n] * scale[n];
+    origins[n] = y0[n] * (1ll << 32) + (unsigned)x0[n];
+}
+
 // The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on; light: A x at them. Of FEW bins everything is
 // asked for before any of it is used.
 struct Pixels {
@@ -75,9 +82,8 @@ struct Pixels {
     Cut cut;
     double light[ABREAST] = {};
 
-    LANE Pixels(index n, const int *near, const int *ranges, const float *single, const double *scale, const double *x,
-                const int *y0, const int *x0, const index *cuts, index nfibre, int nx, int ny, index nwave, index rows,
-                index columns, index fibres)
+    LANE Pixels(index n, const int *near, const int *ranges, const float *single, const double *lit, const index *origins,
+                const index *cuts, index nfibre, int nx, int ny, index nwave, index rows, index columns, index fibres)
         : b(n / (groups_of(columns) * rows)), place((int)(n % (groups_of(columns) * rows))),
           column(place / (int)rows * ABREAST), row(place % (int)rows), many((int)columns - column), cut(cuts, b)
     {
@@ -86,16 +92,16 @@ struct Pixels {
             index f = b * nfibre + k;
             int first = ranges[f * rows + row], last = ranges[(fibres + f) * rows + row];
             const float *spots = single + spot_at(f, 0, nx * ny, nwave);
-            const int *tops = y0 + f * nwave, *lefts = x0 + f * nwave;
-            const double *given = x + f * nwave, *scales = scale + f * nwave;
+            const index bins = f * nwave;
             ONE_BY_ONE
             for (int begin = first; begin < last; begin += FEW) {
                 double values[FEW];
                 float here[FEW][ABREAST];
                 EACH(b, FEW) {
-                    int j = begin + b < last ? begin + b : begin, right = at - lefts[j];
-                    int pixel = (int)spot_at(0, j, nx * ny, nwave) + (right * ny + y - tops[j]) * SECTION;
-                    values[b] = begin + b < last ? given[j] * scales[j] : 0.0;
+                    index j = begin + b < last ? begin + b : begin, origin = origins[bins + j];
+                    int right = at - (int)origin, below = y - (int)(origin >> 32);
+                    int pixel = (int)spot_at(0, (int)j, nx * ny, nwave) + (right * ny + below) * SECTION;
+                    values[b] = begin + b < last ? lit[bins + j] : 0.0;
                     EACH(c, ABREAST)
                         here[b][c] = (unsigned)(right + c) < (unsigned)nx ? spots[pixel + c * ny * SECTION] : 0.0f;
                 }
@@ -109,11 +115,11 @@ struct Pixels {
 };
 
 // The model image as images lie on the host: (bundles, rows, columns); 0 beyond the cut-out.
-BLOCK(128) void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *scale,
-                        const double *x, const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny,
-                        index nwave, index rows, index columns, index fibres)
+BLOCK(256) void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *lit,
+                        const index *origins, const index *cuts, index nfibre, index nx, index ny, index nwave, index rows,
+                        index columns, index fibres)
 {
-    Pixels mine(n, near, ranges, single, scale, x, y0, x0, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
+    Pixels mine(n, near, ranges, single, lit, origins, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
     EACH(c, ABREAST)
         if (c < mine.many)
             model[(mine.b * rows + mine.row) * columns + mine.column + c] = mine.within(c) ? mine.light[c] : 0.0;
@@ -121,11 +127,11 @@ BLOCK(128) void project(index n, double *model, const int *near, const int *rang
 
 // chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
 BLOCK(256) void chi_square(index n, double *chi, const double *root, const double *light, const int *near,
-                           const int *ranges, const float *single, const double *scale, const double *x, const int *y0,
-                           const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave, index rows,
-                           index columns, index fibres, double psferr)
+                           const int *ranges, const float *single, const double *lit, const index *origins,
+                           const index *cuts, index nfibre, index nx, index ny, index nwave, index rows, index columns,
+                           index fibres, double psferr)
 {
-    Pixels mine(n, near, ranges, single, scale, x, y0, x0, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
+    Pixels mine(n, near, ranges, single, lit, origins, cuts, nfibre, (int)nx, (int)ny, nwave, rows, columns, fibres);
     EACH(c, ABREAST) {
         if (c >= mine.many)
             continue;

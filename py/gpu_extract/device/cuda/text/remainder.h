@@ -11,7 +11,7 @@
 #include "eliminate.h"
 #include "sweeps.h"
 
-constexpr int TWO = 2;        // sums of a lane of `carry` and `take`, half of a fibre's apart: neighbours read neighbours
+constexpr int THREE = 3;      // sums of a lane of `carry` and `take`, a third of a fibre's apart: neighbours read neighbours
 
 // Which vectors a lane works on, those of both sides, and the part of them; many: of a fibre or pair, that has room for so
 // many.
@@ -27,32 +27,32 @@ struct Vectors {
     LANE Write to(double *vectors) const { return {vectors + at, row, between}; }
 };
 
-// The sums of a lane, of `count` that a fibre has; where it has one, that is read twice and written once, and where it has
-// none there is nothing to do.
+// The sums of a lane, of `count` that a fibre has: where it has fewer, its first one takes the place of the others, and where
+// it has none there is nothing to do.
 struct Sums {
-    static constexpr index HALF = Pole::RANK / TWO;
-    index first, apart;
+    static constexpr index BESIDE = Pole::RANK / THREE;
+    index first, apart, count;
     bool none;
 
     LANE Sums(index n, index count)
-        : first(n % HALF), apart((count + 1) / TWO), none(first >= apart)
+        : first(n % BESIDE), apart((count + THREE - 1) / THREE), count(count), none(first >= apart)
     {
-        apart = first + apart < count ? apart : 0;
     }
-    LANE bool has(index k) const { return k == 0 || apart > 0; }
+    LANE bool has(index k) const { return first + k * apart < count; }
+    LANE index at(index k) const { return has(k) ? first + k * apart : first; }
 };
 
-// Vectors of both sides of these sums: row j of side r of sum k is first[j row + r between + k apart].
+// Vectors of both sides of these sums: row j of side r of sum k is first[j row + r between + sums.at(k)].
 struct Both {
     const double *first;
-    index row, between, apart;
+    index row, between;
+    Sums sums;
 
     LANE Both(const double *vectors, const Sums &sums, index lane, index lanes)
-        : first(vectors + lane * Pole::RANK + sums.first), row(SIDES * lanes * Pole::RANK),
-          between(lanes * Pole::RANK), apart(sums.apart)
+        : first(vectors + lane * Pole::RANK), row(SIDES * lanes * Pole::RANK), between(lanes * Pole::RANK), sums(sums)
     {
     }
-    LANE double at(index j, index r, index k) const { return first[j * row + r * between + k * apart]; }
+    LANE double at(index j, index r, index k) const { return first[j * row + r * between + sums.at(k)]; }
 };
 
 // A band matrix: element (p, p + k) lies at first[p diagonal + k after], or k before where k < 0.
@@ -65,11 +65,11 @@ struct Band {
 // total += SIGN times a band matrix times v at FOUR bins from p on. What a lane reads of the matrix serves all of its
 // vectors.
 template <int SIGN>
-LANE void add_products(double (&total)[TWO][SIDES][FOUR], const Band &band, const Both &v, int p, int nwave)
+LANE void add_products(double (&total)[THREE][SIDES][FOUR], const Band &band, const Both &v, int p, int nwave)
 {
-    double here[TWO][SIDES][FOUR];
+    double here[THREE][SIDES][FOUR];
     int begin = p - band.reach;
-    EACH(k, TWO)
+    EACH(k, THREE)
         EACH(side, SIDES)
             EACH(b, FOUR)
                 here[k][side][b] = 0 <= begin + b && begin + b < nwave ? v.at(begin + b, side, k) : 0.0;
@@ -80,11 +80,11 @@ LANE void add_products(double (&total)[TWO][SIDES][FOUR], const Band &band, cons
         EACH(b, FOUR) {
             bool there = 0 <= p + b + k && p + b + k < nwave && p + b < nwave;
             double value = there ? row[b * band.diagonal] : 0.0;
-            EACH(one, TWO)
+            EACH(one, THREE)
                 EACH(side, SIDES)
                     total[one][side][b] = fma(SIGN > 0 ? value : -value, here[one][side][b], total[one][side][b]);
         }
-        EACH(one, TWO)
+        EACH(one, THREE)
             EACH(side, SIDES)
                 push_back(here[one][side], 0 <= next && next < nwave ? v.at(next, side, one) : 0.0);
     }
@@ -146,12 +146,12 @@ BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int
 // solves for it (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many sums
 // there are.
 template <int H>
-BLOCK(160) void carry(index n, double *moved, int *own, const double *mixed, const double *blocks, const double *sizes,
+BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, const double *blocks, const double *sizes,
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
                      index distance, index nwave, index lanes, index size)
 {
-    index m = n / Sums::HALF % (2 * lanes);
-    int q = (int)(n / (Sums::HALF * 2 * lanes)) * FOUR;
+    index m = n / Sums::BESIDE % (2 * lanes);
+    int q = (int)(n / (Sums::BESIDE * 2 * lanes)) * FOUR;
     Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
     index count = pair.j < 0 ? 0 : sums_of(Fibre{facts, flags, pair.i, lanes}, table, group);
     Sums sums(n, count);
@@ -163,13 +163,13 @@ BLOCK(160) void carry(index n, double *moved, int *own, const double *mixed, con
     }
     if (sums.none)
         return;
-    double total[TWO][SIDES][FOUR] = {};
+    double total[THREE][SIDES][FOUR] = {};
     add_products<1>(total, Band{pair.g, pair.row + pair.column, pair.row, pair.row, H}, Both(mixed, sums, pair.i, lanes), q, (int)nwave);
-    EACH(k, TWO)
+    EACH(k, THREE)
         EACH(side, SIDES)
             EACH(b, FOUR)
                 if (q + b < (int)nwave)
-                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::RANK + sums.first + k * sums.apart] =
+                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::RANK + sums.at(k)] =
                         total[k][side][b];
 }
 
@@ -183,34 +183,34 @@ template <int H, int UP> LANE void substitute_rows(Write to, Read given, Read lo
         forward_rows<H, SIDES>(to, given, low, cut.start(halo), cut.first, cut.last);
 }
 
-// The vectors of pairs that `own` has in its row `chained`, in tiles of `fine` rows; halos are those of tiles of `tile`.
+// The vectors of pairs that `own` has in its row `chained`.
 template <int H, int UP>
 BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
-                          index chained, index nwave, index tile, index fine, index pairs, index lanes)
+                          index chained, index nwave, index tile, index pairs, index lanes)
 {
     Vectors mine(n, Pole::RANK, Pole::RANK, pairs);
     index i = own[chained * pairs + mine.lane];
     if (i >= 0 && mine.one < own[2 * pairs + mine.lane])
         substitute_rows<H, UP>(mine.to(to), mine.of(given),
                                chained ? Read{low + i * nwave * (H + 1), H + 1, 1} : rows_of(low, H + 1, i, lanes),
-                               Tile(mine.part, fine, nwave), longest(halo, i, tile, nwave, lanes));
+                               Tile(mine.part, tile, nwave), longest(halo, i, tile, nwave, lanes));
 }
 
 // beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
 template <int H>
-BLOCK(128) void take(index n, double *beyond, const double *moved, const double *mixed, const double *taken,
+BLOCK(64) void take(index n, double *beyond, const double *moved, const double *mixed, const double *taken,
                     const double *blocks, const double *sizes, double *facts, int *flags, const double *table,
                     const int *halves, index group, double distant, index distance, index nwave, index reach,
                     index lanes, index size)
 {
-    index i = n / Sums::HALF % lanes, row = SIDES * lanes * Pole::RANK;
-    int p = (int)(n / (Sums::HALF * lanes)) * FOUR;
+    index i = n / Sums::BESIDE % lanes, row = SIDES * lanes * Pole::RANK;
+    int p = (int)(n / (Sums::BESIDE * lanes)) * FOUR;
     Fibre fibre{facts, flags, i, lanes};
     index count = sums_of(fibre, table, group);
     Sums sums(n, count);
     if (sums.none)
         return;
-    double total[TWO][SIDES][FOUR] = {};
+    double total[THREE][SIDES][FOUR] = {};
     bool any = distance == 1;
     if (any)
         add_products<1>(total, Band{taken + i, (reach + 1) * lanes, reach * lanes, lanes, halves[fibre[WIDTH]]},
@@ -225,12 +225,12 @@ BLOCK(128) void take(index n, double *beyond, const double *moved, const double 
     }
     if (!any)
         return;
-    double *to = beyond + p * row + i * Pole::RANK + sums.first;
-    EACH(k, TWO)
+    double *to = beyond + p * row + i * Pole::RANK;
+    EACH(k, THREE)
         EACH(side, SIDES)
             EACH(b, FOUR)
                 if (p + b < (int)nwave && sums.has(k)) {
-                    double *here = to + b * row + side * lanes * Pole::RANK + k * sums.apart;
+                    double *here = to + b * row + side * lanes * Pole::RANK + sums.at(k);
                     *here = (distance > 1 ? *here : 0.0) + total[k][side][b];
                 }
 }
@@ -239,12 +239,12 @@ BLOCK(128) void take(index n, double *beyond, const double *moved, const double 
 template <int H, int UP>
 BLOCK(32) void pole_again(index n, double *to, const double *given, const double *work, const int *halo, double *facts,
                           int *flags, const double *table, index group, index width, index columns, index nwave,
-                          index tile, index fine, index lanes)
+                          index tile, index lanes)
 {
     Vectors mine(n, Pole::CORRECTING, Pole::GROUP, lanes);
     Pole pole(mine.at, facts, flags, table, Pole::BEYOND, group, width, lanes);
     if (pole.wanted)
         substitute_rows<H, UP>(mine.to(to), mine.of(given),
                                Read{work + SIDES * pole.many + mine.at, columns * pole.many, pole.many},
-                               Tile(mine.part, fine, nwave), longest(halo, mine.lane, tile, nwave, lanes));
+                               Tile(mine.part, tile, nwave), longest(halo, mine.lane, tile, nwave, lanes));
 }

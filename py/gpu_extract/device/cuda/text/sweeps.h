@@ -201,10 +201,9 @@ TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const in
                       mine.below(halo, pole.fibre, lanes));
 }
 
-constexpr int ELEMENTS = 8;
-
 // sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole, ELEMENTS of a row; of: 0, or
 // BEYOND, all alike, of the poles of what S has beyond its band.
+template <int ELEMENTS>
 BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table,
                        index of, index group, index kept, index lanes)
 {

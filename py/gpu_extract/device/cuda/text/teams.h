@@ -45,10 +45,10 @@ LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, in
                           : Walk<Kind>{array + j * row + (place - PLACES) * element, row, 0};
 }
 
-// A column as it is eliminated: its place in the present row and in the one that was asked for last; its element of the
+// A column as it is eliminated: its place in the present row and in those that were asked for last; its element of the
 // present row; what the rows before take from it in the present one and those behind; what was asked for of the next.
 template <int H, int NUMBERS> struct Column {
-    int place, asks;
+    int place, asks[AHEAD];
     Walk<const double> from;
     Walk<double> to;
     double row, taken[H], asked[AHEAD][NUMBERS];
@@ -66,20 +66,25 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
     auto &shared = rows[team<T>()];
     MEMBERS(T, t) {
         int place = first_place<T>(t, start);
-        auto &own = columns[t] = {place, place, task.from(start, place), task.to(start, place), 0.0, {}, {}};
+        auto &own = columns[t] = {place, {}, task.from(start, place), task.to(start, place), 0.0, {}, {}};
+        EACH(k, AHEAD)
+            own.asks[k] = place;
         task.ask(own.asked[0], own.from.at, place, true);
         shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
     }
     ONE_BY_ONE
     for (int j = start - AHEAD; j < stop && task.more; j += AHEAD) {
         Own<T, double[AHEAD][Task::NUMBERS]> next;
-        ALONE(T, t)
+        Own<T, int[AHEAD]> below;
+        ALONE(T, t) {
+            int place = columns[t].asks[AHEAD - 1];
             EACH(k, AHEAD) {
                 auto &own = columns[t];
-                own.from.down(own.asks);
-                own.asks = place_below<T>(own.asks);
-                task.ask(next[t][k], own.from.at, own.asks, j + AHEAD + 1 + k < stop);
+                own.from.down(place);
+                place = below[t][k] = place_below<T>(place);
+                task.ask(next[t][k], own.from.at, place, j + AHEAD + 1 + k < stop);
             }
+        }
         EACH(k, AHEAD) {
             if (j < start)
                 break;
@@ -95,13 +100,15 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
                 low = outside ? 0.0 : low;
                 EACH_FROM(b, 1, H + 1)
                     own.taken[b - 1] = fma(-row[b], low, b < H && !(leaves && b >= PLACES - H) ? own.taken[b < H ? b : 0] : 0.0);
-                own.place = place_below<T>(own.place);
+                own.place = own.asks[k];
                 shared[(k + 1) % 2][own.place] = own.row = task.element(own.asked[k], own.place, own.taken[0]);
             }
         }
         ALONE(T, t)
-            EACH(k, AHEAD)
+            EACH(k, AHEAD) {
+                columns[t].asks[k] = below[t][k];
                 copy(columns[t].asked[k], next[t][k]);
+            }
     }
 }
 
