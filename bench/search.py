@@ -13,9 +13,9 @@ compared with the same ones of a range that goes on as far as the light, where t
 off by the bound.
 
 A problem is wrong where an unflagged bin (flags: WEAKBIN, NODATA, ODDPIX) is off by more than max(1e-8 sigma,
-100 eps cond), elements of R in units of the largest of their row, or of 1 (bench/tools/judging.py); rash where one is unflagged that double precision cannot tell from others;
-strict where one is flagged that keeps 10 % of the information that it has with all pixels good; lost where there is no
-frame. The exit code is 1 where there is any of these.
+100 eps cond), elements of R in units of the largest of their row, or of 1 (bench/tools/judging.py); rash where one is
+unflagged that double precision cannot tell from others; strict where one is flagged that keeps 10 % of the information
+that it has with all pixels good; lost where there is no frame. The exit code is 1 where there is any of these.
 """
 import argparse
 import os
