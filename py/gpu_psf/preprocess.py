@@ -112,9 +112,10 @@ def photon_transfer(flat: Array, read_noise: float, saturation: float, second: A
 
     read_noise: of the flat as it is: larger by a factor of sqrt(2) where a single frame was subtracted as bias. Of two
         flats that of a frame as it is read, as what was subtracted from both drops out of their difference
-    second: another flat of the same light: the variance is half that of their difference then, and what differs from
-        pixel to pixel drops out. From one flat alone it is that of the fourth differences along y, from which smooth
-        light drops out, and the sensitivity of the pixels counts in the term of the square.
+    second: another flat of the same lamp, if need be of another exposure time: the variance is that of their
+        difference then, and what differs from pixel to pixel drops out. From one flat alone it is that of the fourth
+        differences along y, from which smooth light drops out, and the sensitivity of the pixels counts in the term of
+        the square.
     Raises InputError where there is no light, or the variance does not grow with it.
     """
     levels = _levels([flat] if second is None else [flat, second], read_noise, saturation)
@@ -170,7 +171,11 @@ def _levels(flats: Sequence[Array], read_noise: float, saturation: float) -> Lev
     else:
         second = other[0]
         noise, light, high = (flat - second) / np.sqrt(2), (flat + second) / 2, np.maximum(flat, second)
-        noise = noise - light * np.median(noise[light > np.median(light)] / light[light > np.median(light)])
+        bright = light > np.median(light)
+        uneven = np.median(noise[bright] / light[bright])      # 2^(1/2) (a - b) / (a + b), of exposures a and b
+        # b and a times the flats: variance (1 + u^2/2) read_noise^2 + (1 - u^2/2) light / gain
+        noise = (noise - uneven * light) / np.sqrt(1 + uneven**2 / 2)
+        light = light * (1 - uneven**2 / 2) / (1 + uneven**2 / 2)
     return _by_level(noise, light, high < 0.8 * saturation, read_noise)
 
 

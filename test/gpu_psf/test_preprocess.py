@@ -48,6 +48,15 @@ def test_gain_and_noise_are_recovered() -> None:
     assert photon_transfer(one, noise, 60000, two).gain == pytest.approx(GAIN, rel=0.02)
 
 
+@pytest.mark.parametrize("ratio", [1.3, 3.0])
+def test_two_flats_may_have_unequal_light(ratio: float) -> None:
+    """A gain is known to 1 / (2 40000)^(1/2) = 0.4 %; it was 1.8 % too large at 1.3, and 28 % at 3."""
+    one, two = (frame(part * light(), seed) - BIAS for part, seed in ((1, 5), (1 / ratio, 6)))
+    noise = np.hypot(NOISE / GAIN, 12**-0.5)
+    for flats in (one, two), (two, one):
+        assert photon_transfer(flats[0], noise, 60000, flats[1]).gain == pytest.approx(GAIN, rel=0.012)
+
+
 @pytest.mark.parametrize("darks", [1, 2, 3, 4, 5, 6, 9])
 def test_the_noise_of_the_darks_median_is_in_a_pixels(darks: int) -> None:
     """Spreads of 80000 pixels are known to 1 / (2 80000)^(1/2) = 0.25 %; of four darks 1.9 % too much was said."""

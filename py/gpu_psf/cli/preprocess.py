@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     noise("--read-noise", metavar="E", type=float,
           help="in electrons (default: from the dark frames, including what they add)")
     noise("--transfer", metavar="RAW", nargs="+",
-          help="one flat, or two of equal light, from which the gain is measured")
+          help="one flat, or two of one lamp, from which the gain is measured")
     noise("--saturation", metavar="ADU", type=float,
           help="pixels with this many ADU or more are masked (default 60000)")
 
