@@ -66,10 +66,20 @@ def test_without_noise_neighbours_of_any_brightness_move_nothing() -> None:
     assert (apart(found.psf) < [0.005, 0.005]).all()
 
 
+@pytest.mark.parametrize(("electrons", "stray"), [(400.0, 50.0), (60.0, 200.0)])
+def test_stray_light_moves_nothing(electrons: float, stray: float) -> None:
+    """Without noise, and against the same exposure without it: it was up to 0.012 pixel, or no light was seen."""
+    image, psf = exposure(noise=False, electrons=electrons), moved(TRUE, 0.4, -0.4)
+    lit = replace(image, pix=image.pix + np.float32(stray), ivar=1 / (1 / image.ivar + np.float32(stray)))
+    plain, found = shift_psf(image, psf, LINES), shift_psf(lit, psf, LINES)
+    assert (apart(found.psf, plain.psf) < 5e-4).all()
+    assert found.x.error() > 1.03 * plain.x.error()         # it has noise of its own
+
+
 def test_filters_answer_to_their_own_light_alone() -> None:
-    """A and B against sums over the pixels of spots that are made anew: own ones, moved ones and neighbours'."""
+    """A, B and G against sums over the pixels of spots that are made anew: own ones, moved ones and neighbours'."""
     wave, half = np.array([6050.0, 6051.0]), half_window(TRUE)
-    made = make_filters(TRUE, FIBRES, wave, half)
+    made = make_filters(TRUE, FIBRES, wave, half, stray=True)
     for fibre in (2, 3):
         def sums(psf: PsfModel, other: int, fibre: int = fibre) -> Array:
             spots = make_spots(psf, FIBRES, wave)
@@ -79,9 +89,10 @@ def test_filters_answer_to_their_own_light_alone() -> None:
             at = int(made.column[fibre, 0]) + 30
             return np.asarray(made.weight[fibre, 0] @ line[at:at + 2 * half + 1])
 
-        np.testing.assert_allclose(sums(TRUE, fibre), [1, 0], atol=1e-6)
+        np.testing.assert_allclose(sums(TRUE, fibre), [1, 0, 0], atol=1e-6)
+        np.testing.assert_allclose(made.weight[fibre, 0].sum(axis=1), [0, 0, 1], atol=1e-6)
         for other in (fibre - 1, fibre + 1):
-            np.testing.assert_allclose(sums(TRUE, other), [0, 0], atol=1e-4)
+            np.testing.assert_allclose(sums(TRUE, other), [0, 0, 0], atol=1e-4)
         # the derivative by central differences: a spot of sigma 1.1 pixels moved by 0.1 loses 2 % of that
         np.testing.assert_allclose(sums(moved(TRUE, 0.1, 0.0), fibre)[1], 0.1, atol=0.006)
 
@@ -114,7 +125,7 @@ def test_a_neighbour_of_another_brightness_than_the_list_has_moves_nothing() -> 
 def test_filters_along_the_rows_see_no_smooth_continuum() -> None:
     """A constant, a slope and a bend beside a line give neither light nor moment, the line itself light 1 and none."""
     marks, rows = choose(TRUE, LINES), 2 * reach(TRUE) + 1
-    made = make_filters(TRUE, FIBRES, marks.lines.wave[marks.chosen], half_window(TRUE))
+    made = make_filters(TRUE, FIBRES, marks.lines.wave[marks.chosen], half_window(TRUE), stray=False)
     profiles = row_profiles(TRUE, FIBRES, marks, made, rows)
     weight = row_filters(profiles, np.ones_like(profiles[:, :, 0], dtype=bool))
     for power in range(3):

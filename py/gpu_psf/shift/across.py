@@ -5,7 +5,7 @@ PSF's profile p (its spots summed along the dispersion), its derivative q by the
 neighbours: A sums to 1 with p, B to 1 with q, and each to 0 with all others. Sum of A pixel is the light, sum of B
 pixel the light times its distance from the trace. Both are linear in the pixels with weights that do not change along
 the rows; so lines and continuum, whatever the two-dimensional shape of the spots is, give the same answer, and light of
-neighbours gives none.
+neighbours gives none. Nor does stray light, which is even across a window, where a third filter G measures it.
 """
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -27,8 +27,9 @@ WINGS = 3               # pixels beside a profile that its derivative needs
 
 
 class Filters(NamedTuple):
-    """Filters of stretches, (nfibre, nwave, 2, ncolumn): A, then B; column, row: first column and the middle row;
-    x, y: centres of the trace; tilt: pixels in x to a row; share: sums of B^2 and of B^2 p, (nfibre, nwave, 2)."""
+    """Filters of stretches, (nfibre, nwave, 2 or 3, ncolumn): A, B and, if it was asked for, G; column, row: first
+    column and the middle row; x, y: centres of the trace; tilt: pixels in x to a row; share: sums of B^2 and of B^2 p,
+    (nfibre, nwave, 2)."""
 
     weight: Array
     column: IntArray
@@ -54,8 +55,11 @@ def half_window(psf: PsfModel) -> int:
     return int(np.clip(SHARE * apart, 2, psf.stamp[1] // 2))
 
 
-def make_filters(psf: PsfModel, fibres: tuple[int, int], wave: Array, half: int) -> Filters:
-    """Filters of fibres lo .. hi - 1 at wavelengths; they know of the neighbours beyond both ends."""
+def make_filters(psf: PsfModel, fibres: tuple[int, int], wave: Array, half: int, *, stray: bool) -> Filters:
+    """Filters of fibres lo .. hi - 1 at wavelengths; they know of the neighbours beyond both ends.
+
+    stray: whether stray light is measured, which costs the others some certainty
+    """
     lo, hi = max(fibres[0] - 1, 0), min(fibres[1] + 1, psf.nfibre)
     spots = make_spots(psf, (lo, hi), wave)
     y, x = centres(psf, (lo, hi), wave)
@@ -76,10 +80,10 @@ def make_filters(psf: PsfModel, fibres: tuple[int, int], wave: Array, half: int)
 
     first = column[own] - spots.x0[own] + span
     p, slope = with_slope(_cut(wide[own], first, span + 2 * WINGS))
-    parts = np.stack([p, slope, seen(-1), seen(1)], axis=2)
+    parts = np.stack([p, slope, *([np.ones_like(p)] * stray), seen(-1), seen(1)], axis=2)
     gram = parts @ parts.swapaxes(2, 3)
-    gram += TINY * np.eye(4)
-    weight = np.linalg.solve(gram, parts)[:, :, :2]
+    gram += TINY * np.eye(parts.shape[2])
+    weight = np.linalg.solve(gram, parts)[:, :, :2 + stray]
     square = weight[:, :, 1] ** 2
     share = np.stack([square.sum(axis=2), (square * np.maximum(p, 0)).sum(axis=2)], axis=2)
     return Filters(weight, column[own], np.rint(y[own]).astype(np.int64), x[own], y[own],
@@ -126,14 +130,14 @@ def light_and_moment(image: Image, made: Filters, rows: int, noise: float, off: 
     cut = sliding_window_view(image.pix, (rows, span))[at]
     good = (sliding_window_view(image.ivar, (rows, span))[at] > 0).all(axis=3) & inside[..., np.newaxis]
     with np.errstate(invalid="ignore"):                                     # masked pixels may hold anything
-        sums = cut @ made.weight.swapaxes(2, 3).astype(cut.dtype)           # (nfibre, nwave, rows, 2)
-        light, moment = sums[..., 0], sums[..., 1]
+        sums = cut @ made.weight.swapaxes(2, 3).astype(cut.dtype)           # (nfibre, nwave, rows, filters)
+        light, moment, stray = sums[..., 0], sums[..., 1], np.maximum(sums[..., 2:], 0).sum(axis=3)
         along = (made.row - rows // 2 - made.y)[..., np.newaxis] + np.arange(rows)
         # the trace moves on within a window
         moment = moment - light * (made.tilt[..., np.newaxis] * along).astype(cut.dtype)
         share = made.share[:, :, np.newaxis].astype(cut.dtype)
         bright = np.maximum(light, 0)
-        variance = noise**2 * share[..., 0] + bright * share[..., 1]
+        variance = (noise**2 + stray) * share[..., 0] + bright * share[..., 1]
         good &= np.abs(moment) < CLIP * np.sqrt(variance) + off * bright
     return np.where(good, light, np.nan), moment, variance
 
@@ -147,7 +151,7 @@ def across(image: Image, noise: float, psf: PsfModel, wave: Array, how: tuple[fl
     half, parts = half_window(psf), []
     off, all_of_them = how
     for fibres in groups(psf.nfibre, all_of_them=all_of_them):
-        made = make_filters(psf, fibres, wave, half)
+        made = make_filters(psf, fibres, wave, half, stray=True)
         light, moment, variance = light_and_moment(image, made, ROWS, noise, off)
         good = np.isfinite(light)
         parts.append(as_moments(fibres, wave, [np.where(good, part, 0).sum(axis=2, dtype=np.float64)

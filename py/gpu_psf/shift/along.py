@@ -120,7 +120,7 @@ def along(image: Image, noise: float, psf: PsfModel, every: Sequence[Marks], how
     rows = 2 * reach(psf) + 1
     for fibres, marks in looks(psf, every, all_of_them=all_of_them):
         wave = marks.lines.wave[marks.chosen]
-        made = across.make_filters(psf, fibres, wave, half)
+        made = across.make_filters(psf, fibres, wave, half, stray=False)
         light, _, _ = across.light_and_moment(image, made, rows, noise, off)
         good = np.isfinite(light)
         good &= good.sum(axis=2, keepdims=True) >= ENOUGH * rows

@@ -16,7 +16,7 @@ def across_scores(image: Image, noise: float, psf: PsfModel, most: int) -> Array
     """Light on the traces for each shift by -most .. most columns: means of logarithms, which no fibre dominates."""
     low, high = psf.wavelength_range
     wave = np.linspace(low, high, STRETCHES + 2)[1:-1]
-    parts = [_across(image, noise, make_filters(psf, fibres, wave, half_window(psf)), most)
+    parts = [_across(image, noise, make_filters(psf, fibres, wave, half_window(psf), stray=True), most)
              for fibres in groups(psf.nfibre, all_of_them=False)]
     return np.asarray(np.mean(parts, axis=0), np.float64)
 
@@ -34,7 +34,7 @@ def along_scores(image: Image, noise: float, psf: PsfModel, every: Sequence[Mark
     """Light of the lines for each shift by -most .. most rows."""
     parts = []
     for fibres, marks in looks(psf, every, all_of_them=False):
-        made = make_filters(psf, fibres, marks.lines.wave[marks.chosen], half_window(psf))
+        made = make_filters(psf, fibres, marks.lines.wave[marks.chosen], half_window(psf), stray=False)
         profiles = row_profiles(psf, fibres, marks, made, 2 * reach(psf) + 1)
         profiles = np.delete(profiles, BEND, axis=2)      # with it, a filter sees light that is far from the line
         weight = row_filters(profiles, np.ones_like(profiles[:, :, 0], dtype=bool))[:, :, 0]
