@@ -184,6 +184,33 @@ def test_the_surface_is_that_of_weighted_least_squares() -> None:
     assert np.abs(again.coeff - found.coeff).max() < 0.002
 
 
+@pytest.mark.parametrize("offset", [0.0, 0.2])
+def test_a_line_that_lies_elsewhere_in_all_fibres_is_left_out(offset: float) -> None:
+    """By less than the noise of a window: no window tells. What the other 11 lines say is within its errors."""
+    random, flat = np.random.default_rng(3), level(100, (0.0, 11.0), 2)
+    fibre, wave = (part.ravel() for part in np.meshgrid(np.arange(100), np.arange(12.0)))
+    right = np.array([0.3, 0.02, -0.01, 0.04, 0.0, 0.02])
+    moment = flat.basis(fibre, wave) @ right + 0.3 * random.standard_normal(1200) + offset * (wave == 2)
+    light = np.full(1200, 1e4)
+    found = fit_surface(flat, Moments(fibre, wave, 1e4 * moment, light, (0.3 * light) ** 2))
+    pulls = (found.coeff - right) / np.sqrt(np.diag(found.covariance))
+    assert np.abs(pulls).max() < 4 and (found.used < 1150) == (offset > 0)
+
+
+@pytest.mark.parametrize("apart", [0.01, 0.05])
+def test_lines_that_do_not_agree_are_in_the_errors(apart: float) -> None:
+    """The mean square of 40 pulls, two of each of 20 cameras, is 1 to 22 %."""
+    flat, pulls = level(100, (0.0, 23.0), 1), []
+    fibre, wave = (part.ravel() for part in np.meshgrid(np.arange(100), np.arange(24)))
+    light = np.full(2400, 1e4)
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        moment = light * (apart * random.standard_normal(24)[wave] + 0.01 * random.standard_normal(2400))
+        found = fit_surface(flat, Moments(fibre, wave.astype(float), moment, light, (0.01 * light) ** 2))
+        pulls += (found.coeff / np.sqrt(np.diag(found.covariance)))[(found.orders[:, 0] == 0)].tolist()
+    assert 0.4 < np.mean(np.square(pulls)) < 1.9
+
+
 def bad(kind: str) -> tuple[Image, PsfModel]:
     image = exposure()
     if kind == "no light":

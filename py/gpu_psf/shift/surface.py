@@ -7,9 +7,10 @@ import numpy as np
 from gpu_extract.data import Array, IntArray, PsfModel
 from gpu_psf.series import legendre, legvander
 
-CLIP = 4.0              # standard deviations: windows farther off are left out
+CLIP = 4.0              # standard deviations: windows farther off are left out, and wavelengths of all fibres together
 ROUNDS = 4
 WRONG = 0.02            # pixels that a window may be off beside its noise: profiles that are not quite true
+TINY = 1e-30
 TILT, BEND = 0.2, 0.05  # pixels that tilts and bends may have before the light is looked at
 
 
@@ -86,22 +87,35 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
 
     Minimises the sum of (moment - light shift)^2 / variance. Where the shift is 0, a moment's mean is 0 whatever its
     light is, so that the noise of the light does not bias what the steps converge to.
+
+    What the spectra of all fibres have in common, e.g. the sodium lines of moonlight beside those of the sky, moves one
+    wavelength in all fibres alike. So wavelengths are judged as wholes, too, and how well they agree is in the errors.
     """
     good = np.isfinite(moments.moment + moments.light + moments.variance) & (moments.variance > 0) & (moments.light > 0)
     moment, light, variance = (part[good] for part in moments[2:])
     terms, known = before.basis(moments.fibre[good], moments.wave[good]), np.diag(_known(before.orders))
     weight = 1 / (variance + (WRONG * light) ** 2)
-    scaled, target = terms * (light * np.sqrt(weight))[:, np.newaxis], moment * np.sqrt(weight)
-    matrix, step, kept, scatter = known, np.zeros(len(known)), np.ones(len(moment), bool), 1.0
+    pull, target = light * np.sqrt(weight), moment * np.sqrt(weight)
+    scaled = terms * pull[:, np.newaxis]
+    of_wave = np.unique(moments.wave[good], return_inverse=True)[1]
+    matrix, step, kept, scatter, spread = known, np.zeros(len(known)), np.ones(len(moment), bool), 1.0, 1.0
     for _ in range(ROUNDS):
         rows = scaled[kept]
-        matrix = rows.T @ rows / scatter**2 + known
-        step = _solved(matrix, rows.T @ target[kept] / scatter**2 - known @ before.coeff)
-        apart = np.abs(target - scaled @ step)
-        scatter = max(1.4826 * float(np.median(apart)), 1.0) if len(apart) else 1.0
-        kept = apart < CLIP * scatter
+        matrix = rows.T @ rows / (scatter * spread) ** 2 + known
+        step = _solved(matrix, rows.T @ target[kept] / (scatter * spread) ** 2 - known @ before.coeff)
+        left = target - scaled @ step
+        scatter, kept = _scatter(left), np.abs(left) < CLIP * scatter
+        sums, squares = (np.bincount(of_wave, kept * pull * part) for part in (left, pull))
+        shared = sums / np.sqrt(np.maximum(squares, TINY)) / scatter
+        spread = _scatter(shared)
+        kept &= (np.abs(shared) < CLIP * spread)[of_wave]
     return replace(before, coeff=before.coeff + step, covariance=_solved(matrix, np.eye(len(known))),
                    used=int(kept.sum()))
+
+
+def _scatter(values: Array) -> float:
+    """Standard deviation of many values in units of that which was expected; 1 at least."""
+    return max(1.4826 * float(np.median(np.abs(values))), 1.0) if len(values) else 1.0
 
 
 def _solved(matrix: Array, right: Array) -> Array:
