@@ -48,6 +48,30 @@ def test_what_stored_diagonals_sum_to() -> None:
             assert (float(low) <= row).all() and (row <= float(high)).all(), n
 
 
+def test_the_sum_over_a_line_is_what_the_resolution_makes_of_it() -> None:
+    """As documented, and not the line's light: in a noiseless arc, whose truth lives on the bins."""
+    import numpy as np
+
+    from gpu_extract import ExtractConfig, extract
+    from gpu_extract.resolution import times_resolution
+    from gpu_extract.simulate import SimConfig, simulate
+
+    grid = (6020.0, 6090.0, 0.85)
+    made = simulate(SimConfig(camera="tiny", flavor="arc", truth_grid=grid, noise=False))
+    frame = extract(made.image, made.psf, ExtractConfig(wavelength=grid))
+    first = int(np.searchsorted(made.truth.wave, grid[0] - 0.01))
+    truth = made.truth.flux[:, first:first + frame.flux.shape[1]]
+    line = int(truth.sum(axis=0).argmax())
+    light, sums, seen = (array[:, line - 4:line + 5].sum(axis=1) for array in (
+        truth, frame.flux, times_resolution(frame.resolution, truth)))
+    np.testing.assert_allclose(sums, seen, rtol=1e-5)
+    text = " ".join((ROOT / "doc" / "api.md").read_text(encoding="utf-8").split())
+    low = re.search(r"In a noiseless arc the sum over a line of (\d+) electrons is low by (\d+) %", text)
+    assert low is not None
+    np.testing.assert_allclose(light * grid[2], float(low[1]), rtol=0.2)
+    np.testing.assert_allclose(sums / light, 1 - int(low[2]) / 100, atol=0.015)
+
+
 def test_settings_in_the_documentation_are_those_of_the_code() -> None:
     from dataclasses import fields
 

@@ -139,6 +139,14 @@ def test_exit_codes_and_mask_bits_are_those_of_the_code() -> None:
     assert bits == {str(bit.value): bit.name for bit in SpecMask}
 
 
+def test_the_hdus_of_a_frame_are_documented() -> None:
+    from gpu_extract.data import OUTPUTS
+
+    written = page("formats.md").partition("## Written: the frame")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([A-Z0-9_]+)(?: \(primary\))? \| [fiu]\d ", written, re.MULTILINE)
+    assert [output.hdu for output in OUTPUTS.values() if output.hdu not in rows] == []
+
+
 def test_status_and_columns_of_bundles_are_those_of_the_code() -> None:
     import numpy as np
 

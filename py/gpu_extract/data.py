@@ -615,9 +615,6 @@ class Draft:
     pad: int
 
 
-_OPTIONAL = ("pixmask_fraction", "status", "own_wave")      # of a frame's arrays
-
-
 @dataclass(frozen=True)
 class Frame:
     """Extracted spectra.
@@ -658,7 +655,7 @@ class Frame:
         self._check_rest()
         for name in (*OUTPUTS, "own_wave"):
             array = getattr(self, name)
-            if array is not None or name not in _OPTIONAL:
+            if array is not None or not hasattr(Frame, name):       # None is the default of those that may be missing
                 array = _plain(name, array, kinds="iu" if name in ("mask", "status") else "fiu")
                 object.__setattr__(self, name, array)
                 _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)

@@ -46,7 +46,7 @@ class FitConfig:
     def __post_init__(self) -> None:
         problems = [f"{words} is {value}, must be {low} to {high}" for words, value, low, high in (
             ("degree_gh", self.degree_gh, 0, 10), ("degree_wave", self.degree_wave, 0, 8),
-            ("degree_across", self.degree_across, 0, 4), ("degree_trace", self.degree_trace, 0, 12),
+            ("degree_across", self.degree_across, 0, 4), ("degree_trace", self.degree_trace, 1, 12),
             ("reach in x", self.reach[0], 0, 100), ("reach in y", self.reach[1], 0, 1000),
             ("saturation", self.saturation, 1, 1e12), ("specmin", self.specmin, 0, 10**6),
             ("nspec", self.nspec, 1, 10**6),

@@ -234,8 +234,10 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
 
     ivar is that of the pixel's own light and so, on faint pixels, correlated with it: further passes of the extraction
     (--passes 2) weigh with a model instead.
-    Raises InputError for shapes that differ, and for what `turned` raises.
+    Raises InputError for shapes that differ, a bias that is no number, and for what `turned` raises.
     """
+    if np.ndim(bias) == 0 and not np.isfinite(bias):
+        raise InputError(f"bias is {bias}, must be a number of ADU")
     if bad is not None and bad.shape != raw.shape:
         raise InputError(f"bad pixels have shape {bad.shape}, the image {raw.shape}; they must be the same")
     mask = np.where(raw >= detector.saturation, SATURATED, 0)

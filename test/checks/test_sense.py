@@ -205,6 +205,26 @@ def test_a_cut_image_may_say_what_it_is_cut_out_of(size, told):
     assert (found == []) == told
 
 
+def test_an_image_larger_than_its_ccd_is_not_cut_out_of_it():
+    """NPIX_X and NPIX_Y of its header notwithstanding: a transposed image has them, too."""
+    psf, image = case()
+    turned = Image(image.pix.T.copy(), image.ivar.T.copy(), (Card("NPIX_Y", 364), Card("NPIX_X", 200)))
+    found = compare(turned, psf, replace(CONFIG, any_psf=True))
+    assert found[-1].startswith("the image has 200 x 364 pixels, the CCD of made-up v3 has 364 x 200")
+
+
+def test_a_frame_without_data_is_told():
+    """It has the right shape, and nothing else says so in words. One column that sees light is data."""
+    psf, image = case()
+    config = replace(CONFIG, nspec=2, wavelength=(6050.0, 6060.0, 0.8))
+    for columns, told in ((slice(0), True), (slice(20, 21), False)):
+        ivar = np.zeros_like(image.ivar)
+        ivar[:, columns] = image.ivar[:, columns]
+        frame = extracted(replace(image, ivar=ivar), psf, config)
+        assert frame.ivar.any() != told
+        assert any(text.startswith("no bin has data: ") for text in frame.notes.get("warnings", ())) == told
+
+
 @pytest.mark.parametrize(("unit", "told"), [("electron", False), ("Electrons ", False), ("e-", False), ("ph", False),
                                             ("", False), (None, False), ("adu", True), ("electron/s", True), (1, True)])
 def test_another_unit_is_a_warning(unit, told):

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import astropy
@@ -307,6 +308,15 @@ def test_options_without_effect_are_said_to_be_ignored(extract):
     assert "warning: --tail-radius is ignored: there is one pass alone" in text
     text = extract("--core", "dense", "--nwavestep", 30).err
     assert "ignored" not in text and "nwavestep=30" in text
+
+
+@pytest.mark.parametrize(("size", "has", "told"), [(3, True, True), (3, False, False), (25, True, False)])
+def test_a_bundlesize_that_the_psf_knows_better_is_said_to_be_ignored(extract, files, size, has, told):
+    """25 stands in every command that a run has spelt out."""
+    psf = read_psf(files.psf)
+    write_psf(files.psf, replace(psf, bundle=np.arange(psf.nfibre) // 2 if has else None))
+    done = extract("--bundlesize", size)
+    assert done.code == 0 and ("--bundlesize is ignored: BUNDLE of the PSF" in done.err) == told
 
 
 @pytest.mark.parametrize(

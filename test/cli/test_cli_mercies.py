@@ -6,6 +6,7 @@ import inspect
 import io
 import logging
 import os
+import py_compile
 import re
 import signal
 import subprocess
@@ -98,6 +99,22 @@ def test_every_option_of_every_command_is_known_when_a_letter_is_missing():
     assert tried > 200
 
 
+@pytest.mark.parametrize(("module", "words", "attribute", "value"), [
+    ("gpu_extract.cli.simulate", "-o x.fits --flexure -0.3,1.2", "flexure", (-0.3, 1.2)),
+    ("gpu_extract.cli.simulate", "-o x.fits --psf-error -1e-2", "psf_error", -0.01),
+    ("gpu_extract.cli.extract", "-o x.fits -w -.5,1,1", "wavelength", (-0.5, 1.0, 1.0)),
+    ("gpu_psf.cli.psf", "preprocess -i a -o x.fits --dispersion -y", "dispersion", "-y")])
+def test_a_value_may_begin_with_a_minus(module, words, attribute, value):
+    """argparse by itself takes -0.3 for a value, and -0.3,1.2 and -y for options that do not exist."""
+    assert getattr(importlib.import_module(module).build_parser().parse_args(words.split()), attribute) == value
+
+
+def test_an_option_that_does_not_exist_is_no_value():
+    for words in ("a.fits b.fits -x", "a.fits -x", "a.fits b.fits -9"):
+        with pytest.raises(InputError):
+            build_parser().parse_args(words.split())
+
+
 def test_nothing_is_made_up(capsys):
     assert "did you mean" not in said_by("gpu_extract.cli.extract", ["-o", "x.fits", "--xyzzy"], capsys)
     assert "did you mean" not in said_by("gpu_extract.cli.extract", ["-o", "x.fits", "--nspec"], capsys)
@@ -171,6 +188,32 @@ def test_libraries_that_do_not_fit_into_memory():
     """With little memory allowed (ulimit -v), numpy cannot be loaded."""
     error = ImportError("libscipy_openblas64_.so: failed to map segment from shared object")
     assert explain(error) == explain(MemoryError())
+
+
+@pytest.mark.parametrize("size", [16, 20, 200])
+def test_byte_code_of_which_a_full_disk_has_left_a_part(size, tmp_path, monkeypatch, capsys):
+    """Python 3.11 keeps what it could write of it, and fails in every run from then on; its error names no file.
+
+    A module that is whole and raises such an error itself is none, nor is one that cannot be compiled.
+    """
+    source = tmp_path / f"half_of_{size}.py"
+    source.write_text("values = " + repr(list(range(300))) + "\nraise EOFError('of its own')\n")
+    kept = Path(py_compile.compile(str(source), doraise=True))
+    whole = kept.read_bytes()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = [str(tmp_path / "a"), str(tmp_path / "b")]
+
+    def body(args):
+        importlib.import_module(source.stem)
+
+    for code, byte_code, said in ((2, whole[:size], f"{kept}: this module's byte code is damaged"),
+                                  (4, whole, "internal error: EOFError: of its own")):
+        kept.write_bytes(byte_code)
+        importlib.invalidate_caches()
+        assert run_main(build_parser, body, words) == code
+        assert said in capsys.readouterr().err
+    source.write_text("values = (")
+    assert run_main(build_parser, body, words) == 4 and "internal error: SyntaxError" in capsys.readouterr().err
 
 
 def test_json_that_is_nested_too_deep(tmp_path, small_frames, monkeypatch, capsys):

@@ -229,6 +229,7 @@ def test_a_description_says_the_rest(night: Path, tmp_path: Path) -> None:
     (["-i", "NIGHT[FLAT]", "--gain", "1", "--read-noise", "3"], "0 ways to the bias are given, needed is one"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3"], "give --gain, or --transfer"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "-1", "--read-noise", "3"], "gain is -1.0, must be a number"),
+    (["-i", "NIGHT[FLAT]", "--bias", "nan", "--gain", "1", "--read-noise", "3"], "bias is nan, must be a number"),
     (["-i", "NIGHT[FLAT]", "--spectrograph", "side", "--gain", "0"], "gain is 0.0, must be a number"),
     (["-i", "NIGHT[FLAT]", "--spectrograph", "none"], "no spectrograph 'none'; there is side"),
     (["-i", "NIGHT[SKY]", "--bias", "5", "--gain", "1", "--read-noise", "3"], "no HDU SKY"),
@@ -243,6 +244,23 @@ def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     lines = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert len(lines) == 1 and message in lines[0]
     assert not (tmp_path / "x.fits").exists()
+
+
+@pytest.mark.parametrize(("unit", "less", "told"), [
+    (None, 0, ""), ("adu", 0, ""), ("electron", 0, "the raw image's BUNIT is electron: "),
+    (None, 32768, "the usual pixel is -8.1"), (None, 4, ""), (None, 40, "the usual pixel is -9")])
+def test_what_is_no_raw_image_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str | None, less: float,
+                                      told: str) -> None:
+    """Electrons would be multiplied by the gain again. Unsigned numbers that are read as signed ones, and a bias that
+    is too large, make an image of negative light with the ivar of the read noise."""
+    made = fits.PrimaryHDU((frame(np.full((60, 50), 2.0), 1) - less).astype("i2"))
+    if unit is not None:
+        made.header["BUNIT"] = unit
+    made.writeto(tmp_path / "raw.fits")
+    assert main(["preprocess", "-i", str(tmp_path / "raw.fits"), "-o", str(tmp_path / "x.fits"), "--bias", str(BIAS),
+                 "--gain", str(GAIN), "--read-noise", str(NOISE)]) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning: " in line]
+    assert len(warnings) == bool(told) and all(f"warning: {told}" in line for line in warnings)
 
 
 def test_names_of_images(night: Path) -> None:

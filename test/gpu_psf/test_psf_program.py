@@ -175,7 +175,8 @@ def test_bad_input_is_one_line(files: Files, tmp_path: Path, lines: str, words: 
     assert not (tmp_path / "out.fits").exists()
 
 
-@pytest.mark.parametrize("option", [("--gh-degree", "11"), ("--reach", "x"), ("--specmin", "99")])
+@pytest.mark.parametrize("option", [("--gh-degree", "11"), ("--trace-degree", "0"), ("--reach", "x"),
+                                    ("--specmin", "99")])
 def test_bad_options_are_refused(files: Files, tmp_path: Path, option: tuple[str, str]) -> None:
     assert main(files.words(tmp_path / "out.fits", *option)) == 2
     assert not (tmp_path / "out.fits").exists()

@@ -233,6 +233,21 @@ def test_what_cannot_be_shifted_is_said(kind: str, words: str) -> None:
         shift_psf(*bad(kind), LINES)
 
 
+@pytest.mark.parametrize("columns", [slice(0, 56), slice(0, 40)])
+def test_a_cut_image(columns: slice) -> None:
+    """Fibres beside it are neither looked at nor counted on: they move like the last one that is there."""
+    image, start = exposure(), moved(TRUE, 0.4, -0.3)
+    x = centres(TRUE, FIBRES, np.linspace(*TRUE.wavelength_range, 9))[1]
+    there = int((x < columns.stop - 1).any(axis=1).sum())
+    assert 0 < there < TRUE.nfibre
+    found = shift_psf(Image(image.pix[:, columns], image.ivar[:, columns], read_noise=READ_NOISE), start, LINES)
+    for shift, by in ((found.x, -0.4), (found.y, 0.3)):
+        series = shift.series()
+        assert series.shape[0] == TRUE.nfibre and shift.error() < 0.05
+        np.testing.assert_allclose(series[:there, 0], by, atol=3 * shift.error())
+        np.testing.assert_array_equal(series[there:], np.broadcast_to(series[there - 1], series[there:].shape))
+
+
 def echelle(psf: PsfModel) -> PsfModel:
     """Fibre n has 1 + n / 10 times the coordinate as its wavelength, bent a little: no wavelength is on two fibres."""
     low, high = psf.x.wmin, psf.x.wmax

@@ -19,9 +19,9 @@ from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.identify import Range
 from gpu_psf.start.lines import Pairs
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
-from gpu_psf.start.run import Known, Start, start_psf, suggested_grid
+from gpu_psf.start.run import Known, Start, _other_fibres, start_psf, suggested_grid
 from gpu_psf.start.solution import solve_wavelengths
-from gpu_psf.start.traces import find_traces
+from gpu_psf.start.traces import find_traces, risen
 
 TOY = Toy()
 N = len(TOY.place)
@@ -142,6 +142,20 @@ def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_
     assert again.shift[1] == pytest.approx(5.0, abs=0.2)
     assert with_flat or again.shift[0] == pytest.approx(-3.0, abs=0.05)
     assert_right(again.psf, 0.1 if with_flat else 0.2)
+
+
+@pytest.mark.parametrize(("dark", "told"), [(2, ", or --fibres 18 if 2 of them are dark"), (9, ""), (-1, "")])
+def test_a_remedy_is_one(start: Start, dark: int, told: str) -> None:
+    """--fibres helps where gaps can tell what is missing: elsewhere it would lead from one error to the next."""
+    message = str(_other_fibres(N - dark, start.psf, told=False))
+    assert message.endswith(f"expected 18, as {start.psf.name} has: give a PSF and a flat of the same fibres{told}")
+    assert "--fibres" not in str(_other_fibres(N - dark, start.psf, told=True))
+
+
+def test_a_step_that_the_window_cuts_is_no_peak() -> None:
+    """scipy warns of it, which `python -W error` made an internal error of."""
+    at, rise = risen(np.array([0.0, *np.ones(9), 0.0, 2.0, 0.0]), 3.0)
+    assert at.tolist() == [11] and rise.tolist() == [2.0]
 
 
 def test_what_masked_pixels_hold_changes_no_bit(images: tuple[Image, Image], start: Start) -> None:

@@ -75,15 +75,21 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _sizes(image: Image, psf: PsfModel) -> list[str]:
-    if image.shape == psf.shape or (image.get("NPIX_Y"), image.get("NPIX_X")) == psf.shape:
+    within = image.shape[0] <= psf.shape[0] and image.shape[1] <= psf.shape[1]      # else it is turned, or another's
+    if image.shape == psf.shape or (within and (image.get("NPIX_Y"), image.get("NPIX_X")) == psf.shape):
         return []           # complete, or marked as cut out of this CCD
     return [f"the image has {image.shape[0]} x {image.shape[1]} pixels, the CCD of {psf.name} has {psf.shape[0]} x "
             f"{psf.shape[1]}: pixels are taken to count from the same corner"]
 
 
+def in_electrons(unit: str) -> bool:
+    """Whether a unit, as people spell it, is that of counted electrons, or photons."""
+    return bool(_ELECTRONS.fullmatch(unit.strip()))
+
+
 def _unit(image: Image) -> list[str]:
     unit, said = str(image.get("BUNIT") or "").strip(), []
-    if unit and not _ELECTRONS.fullmatch(unit):
+    if unit and not in_electrons(unit):
         said.append(f"the image's BUNIT is {unit}: its pixels are taken for electrons, and FLUX is called "
                     "electron/Angstrom; if it is in ADU, convert it first (gpu_psf preprocess)")
     if image.ivar_unit and not _inverse_square(image.ivar_unit, unit):
@@ -98,8 +104,7 @@ def _inverse_square(unit: str, of: str) -> bool:
     base = found and (found[1] or found[2])
     if not base:
         return False
-    return base.lower() == re.sub(r"\s", "", of).lower() or bool(
-        _ELECTRONS.fullmatch(base) and (not of or _ELECTRONS.fullmatch(of)))
+    return base.lower() == re.sub(r"\s", "", of).lower() or (in_electrons(base) and (not of or in_electrons(of)))
 
 
 def astray(image: Image, psf: PsfModel, config: ExtractConfig) -> str:
@@ -196,7 +201,10 @@ def _stretches(shape: tuple[int, int], psf: PsfModel, ends: tuple[float, float],
 
 
 def misfits(frame: Frame) -> list[str]:
-    """Sentences on the bundles of a frame whose overall chi2pix is far from 1."""
+    """Sentences on a frame without data, and on its bundles whose overall chi2pix is far from 1."""
+    if not frame.ivar.any():
+        return ["no bin has data: no good pixel of the image is on the traces that are wanted; look at its ivar and "
+                "mask, and whether this is its PSF"]
     bundles: list[int] = sorted(frame.notes.get("bundles", {}))
     psferr, told = float(frame.notes.get("psferr", 0.0)), []
     for first, after in pairwise([*bundles, int(frame.fibres[-1]) + 1]):

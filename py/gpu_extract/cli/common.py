@@ -47,6 +47,11 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str, epilog: str = ""):
         super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False,
                          formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.values_with_minus(r"-\.?\d.*")           # -0.3,1.2 and -1e-3 are no options either
+
+    def values_with_minus(self, pattern: str) -> None:
+        """Which words that begin with a minus are values; argparse by itself takes -1 and -0.5, and no others."""
+        self._negative_number_matcher = re.compile(pattern)
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def,override]
         """Parse, and remember what was given: a word that is wrong may come to light as one that is missing."""
@@ -232,11 +237,23 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return (f"standard output cannot be written: {error.strerror}; files under their final names are whole",
                 ExitCode.OUTPUT)
+    if damaged := _damaged_code(error):
+        return (f"{damaged}: this module's byte code is damaged, as Python leaves it where a disk is full; remove the "
+                "file, and start again", ExitCode.INPUT)
     if isinstance(error, FileNotFoundError) and error.filename is None:           # so os.getcwd raises it
         return ("the current folder is not there any more; go to another one, or give names that begin with /",
                 ExitCode.INPUT)
     return (f"internal error: {type(error).__name__}: {error}; please report it with the output of --loglevel debug",
             ExitCode.INTERNAL)
+
+
+def _damaged_code(error: BaseException) -> str:
+    """The file whose byte code Python could not load, or nothing. What Python reads of it is an EOFError, a ValueError
+    or a TypeError, which says no name; a frame of its import does."""
+    inner = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-2:]
+    if not inner or inner[-1].f_code.co_name != "_compile_bytecode" or "importlib" not in inner[-1].f_code.co_filename:
+        return ""
+    return str(inner[0].f_locals.get("bytecode_path") or "a module")
 
 
 def say(text: str, end: str = "\n", *, error: bool = False) -> None:

@@ -154,6 +154,9 @@ def announce(run: Run, device: str) -> None:
     log.info("settings: " + ", ".join(f"{key}={value}" for key, value in run.job.config.as_dict().items()))
     if run.args.nvtx and run.backend.name == "CPU":
         log.warning("--nvtx is ignored: no GPU is used")
+    # the usual number is in every command that was spelt out
+    if run.job.psf.bundle is not None and run.args.bundlesize not in (None, type(run.job.config).bundlesize):
+        log.warning("--bundlesize is ignored: BUNDLE of the PSF says which fibres share a bundle")
     for sentence in ignored(run.args):
         log.warning(sentence)
 

@@ -105,7 +105,8 @@ def add_what(parser: Parser) -> None:
     """Which wavelengths and fibres."""
     add = parser.add_argument_group("what to extract").add_argument
     add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=GRID,
-        help="wavelength grid in Angstrom, both ends included, e.g. 5760,7620,0.8 (default: the preset's)")
+        help="wavelength grid in Angstrom, both ends included (the last to half a step), e.g. 5760,7620,0.8 (default: "
+             "the preset's)")
     add("--preset", metavar="NAME",
         help="preset of wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, side, or one of your own, FILE.ini or "
              "FILE.ini:NAME (default: the one for the image's CAMERA)")

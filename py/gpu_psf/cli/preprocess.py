@@ -2,15 +2,19 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import log, separated
+from gpu_extract.cli.common import Parser, log, separated
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_extract.data import Card, Image
     from gpu_psf.preprocess import Detector
     from gpu_psf.spectrograph import Spectrograph
 
 NAME = "preprocess"
 SATURATION = 60000.0     # ADU
+BELOW = 3.0              # read noises below 0 that no median of an image is
 HELP = "convert a raw image (ADU) to electrons, inverse variance and mask"
 DESCRIPTION = """\
 Convert a raw image to what gpu_extract and the other commands read: electrons, inverse variance,
@@ -27,8 +31,9 @@ examples
 FILE[HDU] or FILE[HDU,PLANE] names an HDU, by name or number, and an image of a cube."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """The options of this command."""
+    parser.values_with_minus(r"-[xy]$|-\.?\d")
     add = parser.add_argument
     add("-i", "--input", metavar="RAW", required=True, help="raw image")
     add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
@@ -80,9 +85,29 @@ def body(args: argparse.Namespace) -> int:
                              bad=None if args.bad is None else _read_like("--bad", args.bad, raw, args.input) != 0)
     write_image(args.output, image, mask=mask, read_noise=image.noise)
     saturated = np.count_nonzero(mask & SATURATED)
+    for doubt in _doubts(image, cards):
+        log.warning(doubt)
     log.info(f"image: {args.output} (gain {detector.gain:.4g} electron/ADU, read noise {detector.read_noise:.3g} "
              f"electron, {saturated} pixels saturated, {np.count_nonzero(mask & BAD)} bad)")
     return ExitCode.DONE
+
+
+def _doubts(image: "Image", cards: "Sequence[Card]") -> list[str]:
+    """What makes it unlikely that `raw` was a raw image, or its bias right: sentences."""
+    import numpy as np
+
+    from gpu_extract.checks.sense import in_electrons
+
+    unit, said = next((str(card.value) for card in cards if card.key == "BUNIT"), ""), []
+    if unit and in_electrons(unit):
+        said.append(f"the raw image's BUNIT is {unit}: its pixels are taken for ADU, and multiplied by the gain; if it "
+                    "is in electrons, it needs no preprocessing")
+    good = image.pix[image.ivar > 0]
+    usual = float(np.median(good)) if good.size else 0.0
+    if usual < -BELOW * (image.read_noise or 0.0):
+        said.append(f"the usual pixel is {usual:.4g} electrons, far below 0: the bias is too large, or numbers without "
+                    "a sign were read as numbers with one (BZERO 32768 is missing)")
+    return said
 
 
 def _read_like(option: str, name: str, raw: Any, image: str) -> Any:

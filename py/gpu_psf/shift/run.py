@@ -7,6 +7,7 @@ import numpy as np
 
 from gpu_extract.data import Image, PsfModel
 from gpu_extract.errors import ConfigError, InputError
+from gpu_extract.spots import centres, select
 from gpu_psf.data import Lines
 from gpu_psf.own_lines import wavelengths
 from gpu_psf.prepare import read_variance
@@ -65,10 +66,16 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
 
     image: with light on the fibres, of any kind; lines: that are in its spectra (default: of the night sky)
     The shapes of the spots stay. Where fibres have wavelengths of their own, lines are looked for in each fibre that
-    has them. Raises InputError: another CCD, no light, traces that are too far off.
+    has them. Fibres that lie beside a cut image move like the nearest one on it. Raises InputError: another CCD, no
+    light, traces that are too far off.
     """
     config = config or ShiftConfig()
     _check(image, psf)
+    first, last = _on_image(image, psf)
+    if last - first < psf.nfibre:
+        found = shift_psf(image, select(psf, range(first, last)), lines, config)
+        dx, dy = (replace(shift, beside=(first, psf.nfibre - last)) for shift in (found.x, found.y))
+        return replace(found, psf=moved_by(psf, dx, dy), x=dx, y=dy)
     noise = _noise(image)
     marks = choose_all(psf, sky_lines() if lines is None else lines)
     count = sum(len(mine.chosen) for mine in marks)
@@ -116,6 +123,13 @@ def _check(image: Image, psf: PsfModel) -> None:
     if rows != ny or columns > nx:
         raise InputError(f"the image has {columns} x {rows} pixels, {psf.name} is about {nx} x {ny}; give the PSF of "
                          "this camera")
+
+
+def _on_image(image: Image, psf: PsfModel) -> tuple[int, int]:
+    """The fibres lo .. hi - 1 whose traces cross the image; all where none does."""
+    x = centres(psf, (0, psf.nfibre), np.linspace(*psf.wavelength_range, COARSE))[1]
+    there = np.flatnonzero(((x >= 0) & (x <= image.shape[1] - 1)).any(axis=1))
+    return (int(there[0]), int(there[-1]) + 1) if len(there) else (0, psf.nfibre)
 
 
 def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks]) -> tuple[int, int]:

@@ -33,6 +33,7 @@ class Surface:
 
     orders: (nterm, 2) Legendre orders across the fibres and in wavelength; coeff, covariance: of the terms
     nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to
+    beside: fibres before the first of these and behind the last: they move like the nearest one
     """
 
     orders: IntArray
@@ -41,6 +42,7 @@ class Surface:
     nfibre: int
     ends: tuple[float, float]
     used: int = 0
+    beside: tuple[int, int] = (0, 0)
 
     def basis(self, fibre: Array | IntArray, wave: Array) -> Array:
         """The terms at fibres and wavelengths (n,): (n, nterm)."""
@@ -55,13 +57,13 @@ class Surface:
         return self.basis(fibre.ravel(), wave.ravel())
 
     def series(self) -> Array:
-        """Legendre coefficients in wavelength of every fibre: (nfibre, degree + 1)."""
+        """Legendre coefficients in wavelength of every fibre, those beside as well: (all fibres, degree + 1)."""
         most = int(self.orders.max(initial=0))
         across = legvander(np.linspace(-1, 1, self.nfibre) if self.nfibre > 1 else np.zeros(1), most)
         found = np.zeros((self.nfibre, most + 1))
         for (a, k), value in zip(self.orders, self.coeff, strict=True):
             found[:, k] += value * across[:, a]
-        return found
+        return np.pad(found, (self.beside, (0, 0)), mode="edge")
 
     def error(self) -> float:
         """The largest uncertainty anywhere on the camera, pixels."""

@@ -56,11 +56,16 @@ def match_fibres(traces: Traces, slit: Slit) -> Traces:
     if n == slit.count:
         _check_gaps(_steps(middle), slit)
         return traces
-    if n < 3 or slit.count - n > max(MOST_MISSING * slit.count, 1):
+    if n < 3 or not may_be_missing(slit.count - n, slit.count):
         raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to say which; "
                          f"give --fibres {n}, or a brighter flat")
     numbers, gap = _numbers(middle, slit)
     return _with_missing(traces, numbers, slit, gap)
+
+
+def may_be_missing(missing: int, count: int) -> bool:
+    """Whether gaps can tell which fibres of so many are missing."""
+    return 0 < missing <= max(MOST_MISSING * count, 1)
 
 
 def _on_the_ccd(traces: Traces, count: int) -> Traces:

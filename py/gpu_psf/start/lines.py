@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 from scipy.ndimage import median_filter, percentile_filter
-from scipy.signal import find_peaks
 
 from gpu_extract.data import Array, Image, IntArray
 from gpu_extract.errors import InputError, reading
 from gpu_psf.series import at_rows
 from gpu_psf.start.profiles import Traces, pixel_gaussian
+from gpu_psf.start.traces import risen
 
 PEAK = 8.0               # noise that a line rises above both sides
 WINDOW = 2.5             # sigmas to both sides that a line is fitted over
@@ -108,8 +108,8 @@ def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
                                    mode="nearest")
         rows = spectrum - ground                           # without what is broader than lines
         quiet = np.where(np.isfinite(noise), noise, 0.0)
-        at, facts = find_peaks(rows, prominence=1e-30, wlen=int(20 * width) | 1)
-        for row in at[facts["prominences"] > PEAK * np.maximum(quiet[at], 1e-30)]:
+        at, rise = risen(rows, 20 * width)
+        for row in at[rise > PEAK * np.maximum(quiet[at], 1e-30)]:
             fitted = _fit_line(rows, noise, int(row), width)
             if fitted is not None:
                 found.append((i, *fitted))

@@ -8,7 +8,7 @@ from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
 from gpu_psf.start import identify
-from gpu_psf.start.count import Slit, match_fibres
+from gpu_psf.start.count import Slit, match_fibres, may_be_missing
 from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, seen_lines, select_lines
 from gpu_psf.start.make import make_psf, width_surface
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
@@ -84,6 +84,15 @@ def _check_light(name: str, image: Image) -> None:
                          "saturated (gpu_psf preprocess --saturation)? Give a shorter exposure")
 
 
+def _other_fibres(seen: int, psf: PsfModel, *, told: bool) -> InputError:
+    """That the flat shows another number of fibres than the PSF has; told: --fibres was given."""
+    dark = psf.nfibre - seen
+    gaps_tell = not told and may_be_missing(dark, psf.nfibre)
+    return InputError(f"found {seen} traces in the flat, expected {psf.nfibre}, as {psf.name} has: give a PSF and a "
+                      "flat of the same fibres"
+                      + (f", or --fibres {psf.nfibre} if {dark} of them are dark" if gaps_tell else ""))
+
+
 def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | None,
             tell: Callable[[str], None]) -> tuple[Traces, float]:
     """Traces from the flat, or those of the given PSF moved to where the arc's light is; and by how much."""
@@ -95,8 +104,7 @@ def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | No
              + (f", of which {np.count_nonzero(traces.interpolated)} lie between their neighbours"
                 if traces.interpolated.any() else ""))
         if known.psf is not None and known.psf.nfibre != len(traces.light):
-            raise InputError(f"found {len(traces.light)} traces in the flat, expected {known.psf.nfibre}, as "
-                             f"{known.psf.name} has: give --fibres, or the PSF of this spectrograph")
+            raise _other_fibres(len(traces.light), known.psf, told=slit is not None)
         return traces, 0.0
     if known.psf is None or arc is None:
         raise InputError("there is neither a flat nor a PSF with traces: give --flat, or --psf with --arc")

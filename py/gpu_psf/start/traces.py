@@ -6,13 +6,14 @@ of few terms. With that, every peak of every block has its X, and the peaks of a
 is and wherever its chain broke.
 """
 import itertools
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d, maximum_filter1d, minimum_filter1d
 from scipy.signal import find_peaks
 
-from gpu_extract.data import Array, Image
+from gpu_extract.data import Array, Image, IntArray
 from gpu_extract.errors import InputError
 
 BLOCKS = 48              # of rows, at most
@@ -131,6 +132,17 @@ def profile_width(blocks: Blocks) -> float:
     return float(max(2 * lag / np.sqrt(2), 1.5))
 
 
+def risen(profile: Array, window: float) -> tuple[IntArray, Array]:
+    """Places of a profile's peaks, and by how much they rise above both sides within a window of so many pixels.
+
+    A step of a slope that the window cuts rises by nothing: scipy warns of such.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "some peaks have a prominence of 0")
+        at, facts = find_peaks(profile, prominence=1e-30, wlen=int(window) | 1)
+    return at, facts["prominences"]
+
+
 def _peaks(profile: Array, noise: Array, width: float) -> tuple[Array, Array]:
     """Places and rises of a profile's peaks, ascending.
 
@@ -141,10 +153,10 @@ def _peaks(profile: Array, noise: Array, width: float) -> tuple[Array, Array]:
     quiet = noise / np.sqrt(max(2 * np.sqrt(np.pi) * sigma, 1.0))
     above = smooth - minimum_filter1d(smooth, int(8 * width) | 1)
     least = np.maximum(PEAK * quiet, FAINT * maximum_filter1d(above, int(AROUND * width) | 1))
-    at, facts = find_peaks(np.pad(smooth, 1, constant_values=smooth.min()), prominence=1e-30, wlen=int(10 * width) | 1)
+    at, rise = risen(np.pad(smooth, 1, constant_values=smooth.min()), 10 * width)
     at = at - 1
-    kept = facts["prominences"] > least[at]
-    at, rise = at[kept], facts["prominences"][kept]
+    kept = rise > least[at]
+    at, rise = at[kept], rise[kept]
     inner = np.clip(at, 1, len(smooth) - 2)
     left, middle, right = (smooth[inner + k] for k in (-1, 0, 1))
     curve = left - 2 * middle + right
