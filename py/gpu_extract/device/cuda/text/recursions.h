@@ -162,11 +162,11 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
 // Rows that a substitution of N right sides asks for at once, while it works through as many: a row takes less time than
 // memory does.
 template <int H, int N> struct Abreast {
-    static constexpr int MOST = H <= 10 ? 4 : H <= 21 ? 2 : 1, MANY = MOST > N ? MOST / N : 1;
+    static constexpr int MOST = H <= 10 ? 4 : H <= 21 ? 2 : 1, MANY = MOST > 1 && N > 1 ? MOST / 2 : MOST;
     double low[MANY][H + 1], value[MANY][N];
 
     // Rows from `first` on, downwards or upwards, at most the last one.
-    LANE void ask(Read factor, Read given, index first, index last, bool down)
+    template <typename Given> LANE void ask(Read factor, Given given, index first, index last, bool down)
     {
         EACH(a, MANY) {
             index at = down ? first + a : first - a;
@@ -178,7 +178,8 @@ template <int H, int N> struct Abreast {
 };
 
 // Forward substitution: y = L^-1 of what is given, N right sides.
-template <int H, int N = 1> LANE void forward_rows(Write y, Read given, Read low, index start, index keep, index stop)
+template <int H, int N = 1, typename To, typename Given>
+LANE void forward_rows(To y, Given given, Read low, index start, index keep, index stop)
 {
     constexpr int MANY = Abreast<H, N>::MANY;
     double waiting[N][H + 1] = {};
@@ -213,8 +214,8 @@ template <int H> LANE double behind(double value, const double (&low)[H + 1], do
 
 // Back substitution of N right sides from row stop - 1 up to row `keep`; rows from `known` on are not stored. Returns the
 // sum of the stored rows of the first one times those of `weights`, from the last to the first.
-template <int H, int N = 1>
-LANE double backward_rows(Write x, Read y, Read low, Read weights, index keep, index known, index stop)
+template <int H, int N = 1, typename To, typename Given>
+LANE double backward_rows(To x, Given y, Read low, Read weights, index keep, index known, index stop)
 {
     constexpr int MANY = Abreast<H, N>::MANY;
     double later[N][H] = {}, total = 0.0;
@@ -294,28 +295,40 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
     }
 }
 
-// The same pole up, or, where N is 0, a factor alone, from row stop - 1 on: rows keep .. known - 1 of the N solutions, for 1
-// and x, and of z_0 .. z_ND of the inverse.
+// A pole on its way up, or, where N is 0, a factor alone, row by row: what it carries, and the row that was asked for.
+template <int H, int ND, int N> struct Rising {
+    static constexpr int WIDE = H > ND ? H : ND;
+    Inverse<H, WIDE> carried;
+    double later[N > 0 ? N : 1][H] = {}, in[N + H + 1];
+
+    // The N solutions, for 1 and x, and z_0 .. z_ND of the inverse in row j; the next one, not above `keep`, is asked for.
+    LANE void row(double (&out)[N + ND + 1], Read work, index j, index keep)
+    {
+        double next[N + H + 1], low[H + 1], z[WIDE + 1];
+        work.get(next, j > keep ? j - 1 : j);
+        EACH(a, H + 1)
+            low[a] = in[N + a];
+        EACH(r, N)
+            out[r] = behind<H>(in[r] * low[0], low, later[r]);
+        carried.row(z, low);
+        EACH(a, ND + 1)
+            out[N + a] = z[a];
+        copy(in, next);
+    }
+};
+
+// Rows keep .. known - 1 of that, from row stop - 1 on.
 template <int H, int ND, int N> LANE void invert_rows(Write found, Read work, index keep, index known, index stop)
 {
-    constexpr int WIDE = H > ND ? H : ND;
-    Inverse<H, WIDE> carried;
-    double later[N > 0 ? N : 1][H] = {}, in[N + H + 1], next[N + H + 1], low[H + 1], z[WIDE + 1], out[N + ND + 1];
-    work.get(in, stop - 1);
+    Rising<H, ND, N> pole;
+    double out[N + ND + 1];
+    work.get(pole.in, stop - 1);
     EACH(kept, 2) {
         ONE_BY_ONE
         for (index j = (kept ? known : stop) - 1; j >= (kept ? keep : known); j--) {
-            work.get(next, j > keep ? j - 1 : j);
-            EACH(a, H + 1)
-                low[a] = in[N + a];
-            EACH(r, N)
-                out[r] = behind<H>(in[r] * low[0], low, later[r]);
-            carried.row(z, low);
-            EACH(a, ND + 1)
-                out[N + a] = z[a];
+            pole.row(out, work, j, keep);
             if (kept)
                 found.put(out, j);
-            copy(in, next);
         }
     }
 }

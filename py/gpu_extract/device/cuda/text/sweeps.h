@@ -124,21 +124,27 @@ LANE bool holds(const int *flags, index i, index lanes) { return flags[STATUS * 
 
 constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c / bound, 1 - g, fact, value
 
-// Sets of questions about S, so many lanes a set (device_tables): the first, and beside it, with U of farther fibres, set
+// Sets of questions about S, MANY of them a lane (device_tables): the first, and beside it, with U of farther fibres, set
 // `beyond`, or the second where that is none; or, where `between` > 0, that of the fibre's rung alone; or, where it is below
 // 0, set -between. Nothing is cut here: what is asked about is nearly singular on purpose, and forgets nothing.
-template <int H, int T>
+template <int H, int MANY, int T>
 TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                   int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
 {
-    index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
+    index i = n % lanes, q = n / lanes * MANY, set = q / QUESTIONS;
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
     set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set == 0 ? 0 : beyond > 0 ? beyond : 1;
-    const double *asked = questions + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
-    yes[n] = definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
-                                 asked[1] * fibre[BOUND], asked[2], nwave);
+    const double *share = set == beyond ? far : taken;
+    Question asked[MANY];
+    EACH(m, MANY) {
+        const double *numbers = questions + (set * QUESTIONS + q % QUESTIONS + m) * ASKED;
+        asked[m] = {numbers[0], numbers[1] * fibre[BOUND], numbers[2], true};
+    }
+    definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked, nwave);
+    EACH(m, MANY)
+        yes[(q + m) * lanes + i] = asked[m].yes ? 1.0 : 0.0;
 }
 
 // Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
@@ -201,34 +207,106 @@ TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const in
                       mine.below(halo, pole.fibre, lanes));
 }
 
+// What the poles of a group leave, of all of them or of those that make corrections (of: 0, BEYOND), and how they are summed.
+struct Added {
+    const double *shift;
+    index of, count;
+    double scale;
+
+    LANE Added(const Fibre &fibre, const double *table, index of, index group)
+        : shift(table + 2 + group * Pole::GROUP), of(of), count(0), scale(fibre[BOUND] * sqrt(fibre[BOUND]))
+    {
+        if (fibre[STATUS] != GOOD)
+            return;
+        shift += fibre[RUNG] * Pole::ROW;
+        count = Pole::here(table + fibre[RUNG] * Pole::ROW, of, group);
+    }
+    LANE double weight(int p) const { return of ? scale : shift[p] * shift[Pole::MOST + p] * scale; }
+};
+
+// The same of a group's poles together, for bands that one thread has the registers for: a member of a team has a pole each.
+// sums, rows of SIDES + ND + 1, += c t times what each of them has, pole after pole; found: of each its solutions alone.
+template <int H, int ND, int T>
+TEAMS(1) void poles_together(index n, double *sums, double *found, const double *work, const int *halo, double *facts,
+                             int *flags, const double *table, index group, index width, index columns, index nwave,
+                             index tile, index lanes)
+{
+    constexpr int TOLD = SIDES + ND + 1, TURN = 2;      // numbers of a row; rows after which members meet
+    SHARED double told[IN_BLOCK<T>][TURN * TOLD][T + 1];
+    auto &shared = told[team<T>()];
+    index i = n % lanes, many = Pole::GROUP * lanes;
+    Fibre fibre{facts, flags, i, lanes};
+    Added added(fibre, table, 0, group);
+    if (added.count <= 0 || fibre[WIDTH] != width)
+        return;
+    Tile mine(n / lanes, tile, nwave);
+    index stop = mine.below(halo, i, lanes), last = added.count - 1;
+    auto lane = [=](int p) { return i * Pole::GROUP + smaller((index)p, last); };      // who has none goes along with the last
+    Own<T, Rising<H, ND, SIDES>> poles;
+    Own<T, double> weights;
+    MEMBERS(T, p) {
+        Read given = rows_of(work, columns, lane(p), many);
+        auto &pole = poles[p] = {};
+        weights[p] = p <= last ? added.weight(p) : 0.0;
+        given.get(pole.in, stop - 1);
+        double out[TOLD];
+        LOOP(index, up, 0, stop - mine.last)
+            pole.row(out, given, stop - 1 - up, mine.first);
+    }
+    ONE_BY_ONE
+    for (index j = mine.last - 1; j >= mine.first; j -= TURN) {
+        MEMBERS(T, p) {
+            Read given = rows_of(work, columns, lane(p), many);
+            Write solutions = rows_of(found, TOLD, lane(p), many);
+            LOOP(int, k, 0, TURN) {
+                double out[TOLD];
+                poles[p].row(out, given, j - k, mine.first);
+                EACH(r, SIDES)
+                    if (p <= last && j - k >= mine.first)
+                        solutions.first[(j - k) * solutions.row + r * solutions.element] = out[r];
+                EACH(a, TOLD)
+                    shared[k * TOLD + a][p] = weights[p] * out[a];
+            }
+        }
+        MEMBERS(T, p)
+            for (int a = p; a < TURN * TOLD; a += T) {
+                index row = j - a / TOLD;
+                double &sum = sums[(row * TOLD + a % TOLD) * lanes + i];
+                if (row < mine.first)
+                    continue;
+                double total = group > 0 ? sum : 0.0;
+                EACH(q, T)
+                    total += shared[a][q];
+                sum = total;
+            }
+    }
+}
+
 // sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole, ELEMENTS of a row; of: 0, or
-// BEYOND, all alike, of the poles of what S has beyond its band.
+// BEYOND, all alike, of the poles of what S has beyond its band. There is nothing left to do for bands before number `first`.
 template <int ELEMENTS>
 BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table,
-                       index of, index group, index kept, index lanes)
+                       index of, index group, index kept, index first, index lanes)
 {
-    index i = n % lanes, parts = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % parts * ELEMENTS;
-    index row = n / lanes / parts * kept + first;
+    index i = n % lanes, parts = (kept + ELEMENTS - 1) / ELEMENTS, begin = n / lanes % parts * ELEMENTS;
+    index row = n / lanes / parts * kept + begin;
     Fibre fibre{facts, flags, i, lanes};
-    if (fibre[STATUS] != GOOD)
+    Added added(fibre, table, of, group);
+    if (added.count <= 0 || fibre[WIDTH] < first)
         return;
-    const double *rung = table + fibre[RUNG] * Pole::ROW, *shift = rung + 2 + group * Pole::GROUP;
-    index count = Pole::here(rung, of, group);
-    if (count <= 0)
-        return;
-    double totals[ELEMENTS], scale = fibre[BOUND] * sqrt(fibre[BOUND]);
+    double totals[ELEMENTS];
     EACH(b, ELEMENTS)
-        totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
+        totals[b] = group > 0 && begin + b < kept ? sums[(row + b) * lanes + i] : 0.0;
     const double *part = work + (row * lanes + i) * Pole::GROUP;
-    int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
+    int there = (int)(kept - begin < ELEMENTS ? kept - begin : ELEMENTS);
     FOUR_AT_ONCE
-    for (int p = 0; p < (int)count; p++) {
-        double weight = of ? scale : shift[p] * shift[Pole::MOST + p] * scale;
+    for (int p = 0; p < (int)added.count; p++) {
+        double weight = added.weight(p);
         EACH(b, ELEMENTS)
             if (b < there)
                 totals[b] += weight * part[b * lanes * Pole::GROUP + p];
     }
     EACH(b, ELEMENTS)
-        if (first + b < kept)
+        if (begin + b < kept)
             sums[(row + b) * lanes + i] = totals[b];
 }
