@@ -35,7 +35,7 @@ SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that ker
     "remainder.substitute": [(9, 0, 2), (9, 1, 2), (5, 0, 1), (5, 1, 1)],
     "remainder.pole_again": [(9, 0), (9, 1), (13, 0), (13, 1)],
     **{f"sweeps.{name}": _BANDS for name in ("settle", "poles_down")},
-    "sweeps.add_up": [(8,), (2,)], "sweeps.factor": [*_BANDS, (5,)], "sweeps.invert": _INVERTED,
+    "sweeps.factor": [*_BANDS, (5,)], "sweeps.invert": _INVERTED,
     "sweeps.ask": [(9, 2), (13, 2), (14, 1), (29, 1), (48, 1)], "sweeps.poles_together": [(9, 5), (9, 9)],
     "sweeps.poles_up": [(half, 5) for (half,) in _INVERTED]}
 

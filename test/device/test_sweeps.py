@@ -175,8 +175,7 @@ def test_those_listed_are_as_all(step: int) -> None:
 @pytest.mark.parametrize("of", [0, device_tables.BEYOND])
 @pytest.mark.parametrize("kept", [5, 12])
 def test_poles_added_up(kept: int, of: int) -> None:
-    """Two groups of poles, the second not full, of one fibre alone; rows are no multiple of what a lane makes. of: all,
-    or those of corrections, which count alike."""
+    """Two groups of poles, the second not full, of one fibre alone. of: all, or those of corrections, alike."""
     rng, count = np.random.default_rng(5), 20
     work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, device_tables.OF_RUNG))
     t, c = rng.random((2, count))
@@ -187,14 +186,13 @@ def test_poles_added_up(kept: int, of: int) -> None:
         table[2, 0] = count
     sums, told = np.full((NWAVE, kept, LANES), np.nan), known(LANES, BOUND=2.0, RUNG=2, WIDTH=3, STATUS=ONE_GOOD)
     for group in range(3):       # there is no third one
-        run(sweeps.add_up.sized(4), -(-kept // 4) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, of,
-            group, kept, 3, LANES)
+        run(sweeps.add_up, sums.size, sums, work[min(group, 1)], *told, table, of, group, 3, LANES)
     weights = np.zeros((2, poles.GROUP))
     weights.ravel()[:count] = 2.0 * t * c * np.sqrt(2.0)
     np.testing.assert_allclose(sums[:, :, LANE], np.einsum("gp,gjvp->jv", weights, work[:, :, :, LANE]), rtol=1e-13)
     assert np.isnan(np.delete(sums, LANE, axis=2)).all()
     before = sums.copy()
-    run(sweeps.add_up.sized(4), -(-kept // 4) * NWAVE * LANES, sums, work[0], *told, table, of, 0, kept, 4, LANES)
+    run(sweeps.add_up, sums.size, sums, work[0], *told, table, of, 0, 4, LANES)
     np.testing.assert_array_equal(sums, before, err_msg="bands before that number have their sums")
 
 
@@ -214,7 +212,7 @@ def test_poles_summed_on_their_way_up(tile: int) -> None:
         which = *told, table, group, width, columns, NWAVE, tile
         run(sweeps.poles_down.sized(HALF), lanes * poles.GROUP, work, band, sides, halo, *which, HALF, LANES)
         run(sweeps.poles_up.sized(HALF, ndiag), lanes * poles.GROUP, alone, work, halo, *which, LANES)
-        run(sweeps.add_up.sized(8), NWAVE * LANES, sums[0], alone, *told, table, 0, group, kept, 0, LANES)
+        run(sweeps.add_up, sums[0].size, sums[0], alone, *told, table, 0, group, 0, LANES)
         for step in (1, -1):
             given = sums[1].copy()
             run(sweeps.poles_together.sized(HALF, ndiag), lanes, given, found, work, halo, *which, LANES, step=step)

@@ -20,7 +20,6 @@ from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device import device_tables
 from gpu_extract.device.cuda.lanes import (
     ASKED_TWICE,
-    ELEMENTS,
     EXTENDED,
     LONG,
     PRODUCT,
@@ -338,9 +337,7 @@ class _Run:
 
     def add_up(self, sums: str, work: str, of: int, group: int, kept: int, first: int) -> None:
         """What the poles of a group have left, `kept` elements of a bin, to the sums; of, first: as sweeps.add_up."""
-        elements = min(kept, ELEMENTS)
-        self.launch(sweeps.add_up.sized(elements), -(-kept // elements) * self.bins, sums=sums, work=work, of=of,
-                    group=group, kept=kept, first=first)
+        self.launch(sweeps.add_up, kept * self.bins, sums=sums, work=work, of=of, group=group, first=first)
 
     def beyond(self, group: int) -> None:
         """moved = what S has beyond its band, times what the poles of a group have made of 1 and x."""

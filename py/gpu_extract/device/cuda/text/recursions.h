@@ -177,6 +177,15 @@ template <int H, int N> struct Abreast {
     }
 };
 
+// A right side less what the rows before have taken of it, which is what it takes of those behind.
+template <int H> LANE double before(double value, const double (&low)[H + 1], double (&waiting)[H + 1])
+{
+    value += waiting[0];
+    EACH_FROM(b, 1, H + 1)
+        waiting[b - 1] = fma(-low[b], value, waiting[b]);
+    return value;
+}
+
 // Forward substitution: y = L^-1 of what is given, N right sides.
 template <int H, int N = 1, typename To, typename Given>
 LANE void forward_rows(To y, Given given, Read low, index start, index keep, index stop)
@@ -190,11 +199,8 @@ LANE void forward_rows(To y, Given given, Read low, index start, index keep, ind
         next.ask(low, given, j + MANY, stop - 1, true);
         EACH(a, MANY) {
             double value[N];
-            EACH(r, N) {
-                value[r] = here.value[a][r] + waiting[r][0];
-                EACH_FROM(b, 1, H + 1)
-                    waiting[r][b - 1] = fma(-here.low[a][b], value[r], waiting[r][b]);
-            }
+            EACH(r, N)
+                value[r] = before<H>(here.value[a][r], here.low[a], waiting[r]);
             if (keep <= j + a && j + a < stop)
                 y.put(value, j + a);
         }
@@ -279,11 +285,8 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
             pending.add_to(row);
             row[0] += shift;
             scale<H>(low, row);
-            EACH(r, SIDES) {
-                double value = out[r] = asked[r] + waiting[r][0];
-                EACH_FROM(b, 1, H + 1)
-                    waiting[r][b - 1] = fma(-low[b], value, waiting[r][b]);
-            }
+            EACH(r, SIDES)
+                out[r] = before<H>(asked[r], low, waiting[r]);
             EACH(a, H + 1)
                 out[SIDES + a] = low[a];
             if (kept)

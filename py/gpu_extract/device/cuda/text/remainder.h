@@ -175,7 +175,8 @@ BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, con
     if (sums.none)
         return;
     double total[THREE][SIDES][FIVE] = {};
-    add_products<1>(total, Band{pair.g, pair.row + pair.column, pair.row, pair.row, H}, Both(mixed, sums, pair.i, lanes), q, (int)nwave);
+    add_products<1>(total, Band{pair.g, pair.row + pair.column, pair.row, pair.row, H}, Both(mixed, sums, pair.i, lanes), q,
+                    (int)nwave);
     EACH(k, THREE)
         EACH(side, SIDES)
             EACH(b, FIVE)

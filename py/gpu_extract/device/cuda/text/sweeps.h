@@ -282,31 +282,18 @@ TEAMS(1) void poles_together(index n, double *sums, double *found, const double 
     }
 }
 
-// sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole, ELEMENTS of a row; of: 0, or
+// sums, rows of elements, += c t times what each pole of a group left, pole after pole: a lane for every element; of: 0, or
 // BEYOND, all alike, of the poles of what S has beyond its band. There is nothing left to do for bands before number `first`.
-template <int ELEMENTS>
-BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table,
-                       index of, index group, index kept, index first, index lanes)
+BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table, index of,
+                       index group, index first, index lanes)
 {
-    index i = n % lanes, parts = (kept + ELEMENTS - 1) / ELEMENTS, begin = n / lanes % parts * ELEMENTS;
-    index row = n / lanes / parts * kept + begin;
-    Fibre fibre{facts, flags, i, lanes};
+    Fibre fibre{facts, flags, n % lanes, lanes};
     Added added(fibre, table, of, group);
     if (added.count <= 0 || fibre[WIDTH] < first)
         return;
-    double totals[ELEMENTS];
-    EACH(b, ELEMENTS)
-        totals[b] = group > 0 && begin + b < kept ? sums[(row + b) * lanes + i] : 0.0;
-    const double *part = work + (row * lanes + i) * Pole::GROUP;
-    int there = (int)(kept - begin < ELEMENTS ? kept - begin : ELEMENTS);
+    double total = group > 0 ? sums[n] : 0.0;
     FOUR_AT_ONCE
-    for (int p = 0; p < (int)added.count; p++) {
-        double weight = added.weight(p);
-        EACH(b, ELEMENTS)
-            if (b < there)
-                totals[b] += weight * part[b * lanes * Pole::GROUP + p];
-    }
-    EACH(b, ELEMENTS)
-        if (begin + b < kept)
-            sums[(row + b) * lanes + i] = totals[b];
+    for (int p = 0; p < (int)added.count; p++)
+        total += added.weight(p) * work[n * Pole::GROUP + p];
+    sums[n] = total;
 }

@@ -119,21 +119,31 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS, Task::MANY>> &column
     }
 }
 
-// Elements of a band matrix, pivots as `safe_row` has them; rows of the factor from `keep` on are stored.
-template <int H, int T> struct Eliminated {
-    static constexpr int NUMBERS = 1, MANY = 1;
+// What is alike in the tasks of one matrix, that need rows up to its last one alone: a row of the band is asked for, and where
+// there are SIDES of it their elements.
+template <int H, int T, bool SIDED> struct OfBand {
+    static constexpr int NUMBERS = 1, MANY = 1, PLACES = T - SIDES;
     static constexpr bool more = true, BEYOND = false;
-    Read band;
+    Read band, sides;
+
+    LANE Walk<const double> from(int j, int place) const
+    {
+        const Read &array = SIDED && place >= PLACES ? sides : band;
+        return walk<T>(array.first, array.row, array.element, j, place);
+    }
+    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
+    {
+        asked[0] = there && (place <= H || (SIDED && place >= PLACES)) ? *at : 0.0;
+    }
+    LANE double one_over(double pivot) const { return 1.0 / pivot; }
+};
+
+// Elements of a band matrix, pivots as `safe_row` has them; rows of the factor from `keep` on are stored.
+template <int H, int T> struct Eliminated : OfBand<H, T, false> {
     Write low;
     int keep;
 
-    LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
     LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
-    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
-    {
-        asked[0] = there && place <= H ? *at : 0.0;
-    }
-    LANE double one_over(double pivot) const { return 1.0 / pivot; }
     LANE double element(int, const double (&asked)[1], int place, double taken) const
     {
         double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
@@ -153,7 +163,7 @@ template <int H, int T> LANE void factor_rows(Write low, Read band, index start,
         eliminate_rows<H, true>(low, band, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        Eliminated<H, T> task{band, low, (int)keep};
+        Eliminated<H, T> task{{band}, low, (int)keep};
         eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
@@ -172,7 +182,7 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
         for (bool first = true; first || (!same && back < at); first = false) {
             back = first ? back : 2 * back;
             Own<T, Column<H, 1>> now;
-            Eliminated<H, T> task{band, {}, (int)at};
+            Eliminated<H, T> task{{band}, {}, (int)at};
             eliminate_columns<H, T>(now, task, (int)(at > back ? at - back : 0), (int)at);
             MEMBERS(T, t) {
                 int place = now[t].place;
@@ -191,32 +201,19 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
 }
 
 // S + shift with its right sides: their forward substitutions and the factor go to `work`.
-template <int H, int T> struct PoleDown {
-    static constexpr int NUMBERS = 1, MANY = 1, PLACES = T - SIDES;
-    static constexpr bool more = true, BEYOND = false;
+template <int H, int T> struct PoleDown : OfBand<H, T, true> {
     Write work;
-    Read band, sides;
     double shift;
     int keep;
 
-    LANE Walk<const double> from(int j, int place) const
-    {
-        const Read &array = place < PLACES ? band : sides;
-        return walk<T>(array.first, array.row, array.element, j, place);
-    }
     LANE Walk<double> to(int j, int place) const { return walk<T>(work.first, work.row, work.element, j, place, SIDES); }
-    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
-    {
-        asked[0] = there && (place <= H || place >= PLACES) ? *at : 0.0;
-    }
-    LANE double one_over(double pivot) const { return 1.0 / pivot; }
     LANE double element(int, const double (&asked)[1], int place, double taken) const
     {
         return asked[0] + taken + (place == 0 ? shift : 0.0);
     }
     LANE void done(int, int j, double *at, int place, double row, double scaled, double) const
     {
-        if (j >= keep && (place <= H || place >= PLACES))
+        if (j >= keep && (place <= H || place >= T - SIDES))
             *at = place <= H ? scaled : row;
     }
 };
@@ -228,7 +225,7 @@ LANE void pole_down(Write work, Read band, Read sides, double shift, index start
         pole_down<H>(work, band, sides, shift, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        PoleDown<H, T> task{work, band, sides, shift, (int)keep};
+        PoleDown<H, T> task{{band, sides}, work, shift, (int)keep};
         eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
