@@ -78,9 +78,8 @@ def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
 
 PATHS: dict[str, Path] = {
     "image.look": lambda s, a: {"1": a[3] / a[4] / 4},
-    "image.see": lambda s, a: {"0": a[2] / 16},
     "sweeps.settle": one_turn(settling),
-    "sweeps.factor": one_turn(sweep("0", 1)),
+    "sweeps.factor": one_turn(lambda s, a: {"0": HALO, "1": tile_of(s.nwave)}),
     "sweeps.invert": one_turn(lambda s, a: {"0": tiles_of(s.nwave), "1": HALO, "2": tile_of(s.nwave)}),
     "remainder.substitute": sweep("1", 1, 2),
     "remainder.pole_again": poles_again,

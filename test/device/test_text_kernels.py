@@ -203,7 +203,7 @@ def test_look(dtype: type) -> None:
     def seen() -> np.ndarray:
         parts, some = (np.full((2, image.SEEN, many), np.nan) for many in (lookers, 2))
         run_lanes(image.look[pixels.itemsize], 2 * lookers, 1, (parts, pixels, places, size, lookers))
-        run_lanes(image.see, some.size, 1, (some, parts, 16))
+        run_lanes(gradients.add_parts, some.size, 1, (some, parts, 16, 1))
         return some.max(axis=2)
 
     good = first[1][:, 1:5].astype(float), first[0][:, 1:5].astype(float)

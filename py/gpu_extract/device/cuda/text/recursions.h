@@ -113,24 +113,52 @@ template <int H> LANE void safe_row(double (&row)[H + 1], const Pending<H> &pend
     row[0] = fma(-TINY, diagonal, row[0]) > 0.0 ? row[0] : diagonal;
 }
 
-// Rows start .. stop - 1 of a band matrix are eliminated: what they take from the rows behind. STORED: the factor's rows
-// from `keep` on go to `low`; otherwise the next row is waited for where it takes no time.
-template <int H, bool STORED>
-LANE Pending<H> eliminate_rows(Write low, Read band, index start, index keep, index stop)
+// A right side less what the rows before have taken of it, which is what it takes of those behind.
+template <int H> LANE double before(double value, const double (&low)[H + 1], double (&waiting)[H + 1])
 {
+    value += waiting[0];
+    EACH_FROM(b, 1, H + 1)
+        waiting[b - 1] = fma(-low[b], value, waiting[b]);
+    return value;
+}
+
+// Rows start .. stop - 1 of a band matrix are eliminated: what they take from the rows behind. N: of a pole, the matrix +
+// `shift` with so many right sides; 0: as it stands, with safe pivots. STORED: rows from `keep` on, forward substitutions and
+// the factor, go to `out`, and have a loop of their own; otherwise the next row is waited for where it takes no time.
+template <int H, int N, bool STORED>
+LANE Pending<H> eliminate_alone(Write out, Read band, Read sides, double shift, index start, index keep, index stop)
+{
+    constexpr int SOME = N > 0 ? N : 1;
     Pending<H> pending;
-    double row[H + 1], next[H + 1], scaled[H + 1];
+    double waiting[SOME][H + 1] = {}, row[H + 1], next[H + 1], asked[SOME], ahead[SOME], made[N + H + 1];
     band.get(row, start);
-    LOOP(index, j, start, stop) {
-        band.get(next, j + 1 < stop ? j + 1 : j);
-        safe_row(row, pending);
-        scale<H>(scaled, row);
-        if (STORED && j >= keep)
-            low.put(scaled, j);
-        pending.step(row, scaled);
-        EACH(a, STORED ? 0 : H + 1)
-            KNOWN_BY_NOW(next[a]);
-        copy(row, next);
+    if constexpr (N > 0)
+        sides.get(asked, start);
+    EACH(kept, STORED ? 2 : 1) {
+        LOOP(index, j, kept ? keep : start, (kept || !STORED ? stop : keep)) {
+            double low[H + 1];
+            band.get(next, j + 1 < stop ? j + 1 : j);
+            if constexpr (N > 0) {
+                sides.get(ahead, j + 1 < stop ? j + 1 : j);
+                pending.add_to(row);
+                row[0] += shift;
+            } else {
+                safe_row(row, pending);
+            }
+            scale<H>(low, row);
+            EACH(r, N)
+                made[r] = before<H>(asked[r], low, waiting[r]);
+            EACH(a, H + 1)
+                made[N + a] = low[a];
+            if (kept)
+                out.put(made, j);
+            pending.step(row, low);
+            EACH(a, STORED ? 0 : H + 1)
+                KNOWN_BY_NOW(next[a]);
+            copy(row, next);
+            EACH(r, N)
+                asked[r] = ahead[r];
+        }
     }
     return pending;
 }
@@ -148,7 +176,7 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
     ONE_BY_ONE
     for (bool first = true; first || (!same && back < at); first = false) {
         back = first ? back : 2 * back;
-        Pending<H> now = eliminate_rows<H, false>(Write{}, band, at > back ? at - back : 0, at, at);
+        Pending<H> now = eliminate_alone<H, 0, false>({}, band, {}, 0.0, at > back ? at - back : 0, at, at);
         same = !first;
         EACH(b, H) {
             double diagonal = at + b < nwave ? band.one(at + b) : 0.0, taken = now.rows[b][0];
@@ -176,15 +204,6 @@ template <int H, int N> struct Abreast {
         }
     }
 };
-
-// A right side less what the rows before have taken of it, which is what it takes of those behind.
-template <int H> LANE double before(double value, const double (&low)[H + 1], double (&waiting)[H + 1])
-{
-    value += waiting[0];
-    EACH_FROM(b, 1, H + 1)
-        waiting[b - 1] = fma(-low[b], value, waiting[b]);
-    return value;
-}
 
 // Forward substitution: y = L^-1 of what is given, N right sides.
 template <int H, int N = 1, typename To, typename Given>
@@ -268,35 +287,6 @@ template <int H, int WIDE> struct Inverse {
             known[0][q] = z[q];
     }
 };
-
-// One pole down: rows of y_1, y_x (forward substitutions) and the factor of S + shift.
-template <int H>
-LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
-{
-    Pending<H> pending;
-    double waiting[SIDES][H + 1] = {}, row[H + 1], next[H + 1], asked[SIDES], ahead[SIDES], out[SIDES + H + 1];
-    band.get(row, start);
-    sides.get(asked, start);
-    EACH(kept, 2) {       // the rows that are stored have a loop of their own
-        LOOP(index, j, kept ? keep : start, (kept ? stop : keep)) {
-            double low[H + 1];
-            band.get(next, j + 1 < stop ? j + 1 : j);
-            sides.get(ahead, j + 1 < stop ? j + 1 : j);
-            pending.add_to(row);
-            row[0] += shift;
-            scale<H>(low, row);
-            EACH(r, SIDES)
-                out[r] = before<H>(asked[r], low, waiting[r]);
-            EACH(a, H + 1)
-                out[SIDES + a] = low[a];
-            if (kept)
-                work.put(out, j);
-            pending.step(row, low);
-            copy(row, next);
-            copy(asked, ahead);
-        }
-    }
-}
 
 // A pole on its way up, or, where N is 0, a factor alone, row by row: what it carries, and the row that was asked for.
 template <int H, int ND, int N> struct Rising {

@@ -41,7 +41,7 @@ template <typename Kind> LANE Sides<Kind> sides_of(Kind *vectors, index one, ind
 // The MANY sums of a lane, of `count` that a fibre has: where it has fewer, its first one takes the place of the others, and
 // where it has none there is nothing to do.
 template <int MANY = THREE> struct Sums {
-    static constexpr index BESIDE = Pole::RANK / MANY;
+    static constexpr index BESIDE = Poles::RANK / MANY;
     index first, apart, count;
     bool none;
 
@@ -60,7 +60,7 @@ struct Both {
     Sums<> sums;
 
     LANE Both(const double *vectors, const Sums<> &sums, index lane, index lanes)
-        : first(vectors + lane * Pole::RANK), row(SIDES * lanes * Pole::RANK), between(lanes * Pole::RANK), sums(sums)
+        : first(vectors + lane * Poles::RANK), row(SIDES * lanes * Poles::RANK), between(lanes * Poles::RANK), sums(sums)
     {
     }
     LANE double at(index j, index r, index k) const { return first[j * row + r * between + sums.at(k)]; }
@@ -101,15 +101,6 @@ LANE void add_products(double (&total)[THREE][SIDES][FIVE], const Band &band, co
     }
 }
 
-// Sums that a fibre has of a group.
-LANE index sums_of(const Fibre &fibre, const double *table, index group)
-{
-    if (fibre[STATUS] != GOOD)
-        return 0;
-    const double *rung = table + fibre[RUNG] * Pole::ROW;
-    return Pole::here(rung, Pole::BEYOND, group) > 0 ? (index)rung[Pole::BEYOND + 1] : 0;
-}
-
 // to = sums of `count` vectors, FOUR bins, `rows` of which there are: element (k, t) of their parts is parts[k from + t next].
 template <int TO>
 LANE void add_parts(double *to, const double *given, index to_row, index given_row, const double *parts, index from,
@@ -137,20 +128,18 @@ BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int
                     index back, index kept, index nwave, index lanes)
 {
     index i = n % lanes, side = n / lanes % SIDES, p = n / (lanes * SIDES) * FOUR;
-    Fibre fibre{facts, flags, i, lanes};
-    index count = sums_of(fibre, table, group);
-    if (count == 0)
+    Poles poles({facts, flags, i, lanes}, table, Poles::BEYOND, group);
+    if (poles.sums() == 0)
         return;
-    const double *rung = table + fibre[RUNG] * Pole::ROW, *parts = rung + Pole::SUMMED + group * Pole::GROUP * Pole::RANK;
     int rows = (int)smaller((index)FOUR, nwave - p);
     index first = (p * SIDES + side) * lanes + i, row = SIDES * lanes;
     if (back)
-        add_parts<Pole::CORRECTING>(to + first * Pole::GROUP, given + first * Pole::RANK, row * Pole::GROUP, row * Pole::RANK,
-                                    parts, 1, Pole::RANK, (int)count, rows);
+        add_parts<Poles::CORRECTING>(to + first * Poles::GROUP, given + first * Poles::RANK, row * Poles::GROUP,
+                                     row * Poles::RANK, poles.parts(), 1, Poles::RANK, (int)poles.sums(), rows);
     else
-        add_parts<Pole::RANK>(to + first * Pole::RANK, given + ((p * kept + side) * lanes + i) * Pole::GROUP,
-                              row * Pole::RANK, kept * lanes * Pole::GROUP, parts, Pole::RANK, 1,
-                              (int)Pole::here(rung, Pole::BEYOND, group), rows);
+        add_parts<Poles::RANK>(to + first * Poles::RANK, given + ((p * kept + side) * lanes + i) * Poles::GROUP,
+                               row * Poles::RANK, kept * lanes * Poles::GROUP, poles.parts(), Poles::RANK, 1,
+                               (int)poles.count, rows);
 }
 
 // moved = G^T v of the pairs at a distance. own: rows of one integer a pair: the lane of the factor that
@@ -164,7 +153,7 @@ BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, con
     index m = n / Sums<>::BESIDE % (2 * lanes);
     int q = (int)(n / (Sums<>::BESIDE * 2 * lanes)) * FIVE;
     Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
-    index count = pair.j < 0 ? 0 : sums_of(Fibre{facts, flags, pair.i, lanes}, table, group);
+    index count = pair.j < 0 ? 0 : Poles({facts, flags, pair.i, lanes}, table, Poles::BEYOND, group).sums();
     Sums<> sums(n, count);
     if (q == 0 && sums.first == 0) {
         bool chained = distance == 1 && depth[m] > 0;
@@ -181,7 +170,7 @@ BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, con
         EACH(side, SIDES)
             EACH(b, FIVE)
                 if (q + b < (int)nwave)
-                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::RANK + sums.at(k)] =
+                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Poles::RANK + sums.at(k)] =
                         total[k][side][b];
 }
 
@@ -207,7 +196,7 @@ BLOCK(32) void substitute(index n, double *to, const double *given, const double
         return;
     index one = sums.at(0), next = sums.at(MANY - 1) - one;
     substitute_rows<H, UP, MANY * SIDES>(
-        sides_of(to, one, next, m, Pole::RANK, pairs), sides_of(given, one, next, m, Pole::RANK, pairs),
+        sides_of(to, one, next, m, Poles::RANK, pairs), sides_of(given, one, next, m, Poles::RANK, pairs),
         chained ? Read{low + i * nwave * (H + 1), H + 1, 1} : rows_of(low, H + 1, i, lanes),
         Tile(n / (Sums<MANY>::BESIDE * pairs), tile, nwave), longest(halo, i, tile, nwave, lanes));
 }
@@ -219,10 +208,10 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
                     const int *halves, index group, double distant, index distance, index nwave, index reach,
                     index lanes, index size)
 {
-    index i = n / Sums<>::BESIDE % lanes, row = SIDES * lanes * Pole::RANK;
+    index i = n / Sums<>::BESIDE % lanes, row = SIDES * lanes * Poles::RANK;
     int p = (int)(n / (Sums<>::BESIDE * lanes)) * FIVE;
     Fibre fibre{facts, flags, i, lanes};
-    index count = sums_of(fibre, table, group);
+    index count = Poles(fibre, table, Poles::BEYOND, group).sums();
     Sums<> sums(n, count);
     if (sums.none)
         return;
@@ -241,12 +230,12 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
     }
     if (!any)
         return;
-    double *to = beyond + p * row + i * Pole::RANK;
+    double *to = beyond + p * row + i * Poles::RANK;
     EACH(k, THREE)
         EACH(side, SIDES)
             EACH(b, FIVE)
                 if (p + b < (int)nwave && sums.has(k)) {
-                    double *here = to + b * row + side * lanes * Pole::RANK + sums.at(k);
+                    double *here = to + b * row + side * lanes * Poles::RANK + sums.at(k);
                     *here = (distance > 1 ? *here : 0.0) + total[k][side][b];
                 }
 }
@@ -257,11 +246,10 @@ BLOCK(32) void pole_again(index n, double *to, const double *given, const double
                           int *flags, const double *table, index group, index width, index columns, index nwave,
                           index tile, index lanes)
 {
-    index one = n % Pole::CORRECTING, i = n / Pole::CORRECTING % lanes;
-    Pole pole(i * Pole::GROUP + one, facts, flags, table, Pole::BEYOND, group, width, lanes);
-    if (pole.wanted)
+    index one = n % Poles::CORRECTING, i = n / Poles::CORRECTING % lanes, many = Poles::GROUP * lanes;
+    if (one < Poles({facts, flags, i, lanes}, table, Poles::BEYOND, group, width).count)
         substitute_rows<H, UP, SIDES>(
-            sides_of(to, one, 0, i, Pole::GROUP, lanes), sides_of(given, one, 0, i, Pole::GROUP, lanes),
-            Read{work + SIDES * pole.many + i * Pole::GROUP + one, columns * pole.many, pole.many},
-            Tile(n / (Pole::CORRECTING * lanes), tile, nwave), longest(halo, i, tile, nwave, lanes));
+            sides_of(to, one, 0, i, Poles::GROUP, lanes), sides_of(given, one, 0, i, Poles::GROUP, lanes),
+            Read{work + SIDES * many + i * Poles::GROUP + one, columns * many, many},
+            Tile(n / (Poles::CORRECTING * lanes), tile, nwave), longest(halo, i, tile, nwave, lanes));
 }

@@ -119,51 +119,50 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS, Task::MANY>> &column
     }
 }
 
-// What is alike in the tasks of one matrix, that need rows up to its last one alone: a row of the band is asked for, and where
-// there are SIDES of it their elements.
-template <int H, int T, bool SIDED> struct OfBand {
+// A matrix that is eliminated, as by eliminate_alone: rows from `keep` on, N forward substitutions and the factor, go to `out`.
+template <int H, int T, int N> struct Eliminated {
     static constexpr int NUMBERS = 1, MANY = 1, PLACES = T - SIDES;
     static constexpr bool more = true, BEYOND = false;
+    Write out;
     Read band, sides;
-
-    LANE Walk<const double> from(int j, int place) const
-    {
-        const Read &array = SIDED && place >= PLACES ? sides : band;
-        return walk<T>(array.first, array.row, array.element, j, place);
-    }
-    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
-    {
-        asked[0] = there && (place <= H || (SIDED && place >= PLACES)) ? *at : 0.0;
-    }
-    LANE double one_over(double pivot) const { return 1.0 / pivot; }
-};
-
-// Elements of a band matrix, pivots as `safe_row` has them; rows of the factor from `keep` on are stored.
-template <int H, int T> struct Eliminated : OfBand<H, T, false> {
-    Write low;
+    double shift;
     int keep;
 
-    LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
+    LANE static bool counts(int place) { return place <= H || (N > 0 && place >= PLACES); }
+    LANE Walk<const double> from(int j, int place) const
+    {
+        const Read &array = N > 0 && place >= PLACES ? sides : band;
+        return walk<T>(array.first, array.row, array.element, j, place);
+    }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(out.first, out.row, out.element, j, place, N); }
+    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
+    {
+        asked[0] = there && counts(place) ? *at : 0.0;
+    }
+    LANE double one_over(double pivot) const { return 1.0 / pivot; }
     LANE double element(int, const double (&asked)[1], int place, double taken) const
     {
+        if (N > 0)
+            return asked[0] + taken + (place == 0 ? shift : 0.0);
         double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
         return place > 0 || fma(-TINY, diagonal, value) > 0.0 ? value : diagonal;
     }
-    LANE void done(int, int j, double *at, int place, double, double scaled, double) const
+    LANE void done(int, int j, double *at, int place, double row, double scaled, double) const
     {
-        if (j >= keep && place <= H)
-            *at = scaled;
+        if (j >= keep && counts(place))
+            *at = place <= H ? scaled : row;
     }
 };
 
-// Rows keep .. stop - 1 of the factor; T = 1: by one thread, here and below, but for definite_rows.
-template <int H, int T> LANE void factor_rows(Write low, Read band, index start, index keep, index stop)
+// Rows keep .. stop - 1 of forward substitutions and of a factor; T = 1: by one thread, here and below, but for definite_rows.
+template <int H, int N, int T>
+LANE void eliminate_rows(Write out, Read band, Read sides, double shift, index start, index keep, index stop)
 {
     if constexpr (T == 1) {
-        eliminate_rows<H, true>(low, band, start, keep, stop);
+        eliminate_alone<H, N, true>(out, band, sides, shift, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        Eliminated<H, T> task{{band}, low, (int)keep};
+        Eliminated<H, T, N> task{out, band, sides, shift, (int)keep};
         eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
@@ -182,7 +181,7 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
         for (bool first = true; first || (!same && back < at); first = false) {
             back = first ? back : 2 * back;
             Own<T, Column<H, 1>> now;
-            Eliminated<H, T> task{{band}, {}, (int)at};
+            Eliminated<H, T, 0> task{{}, band, {}, 0.0, (int)at};
             eliminate_columns<H, T>(now, task, (int)(at > back ? at - back : 0), (int)at);
             MEMBERS(T, t) {
                 int place = now[t].place;
@@ -197,36 +196,6 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
                 same = same && agrees[t] > 0.0;
         }
         return back < at ? back : at;
-    }
-}
-
-// S + shift with its right sides: their forward substitutions and the factor go to `work`.
-template <int H, int T> struct PoleDown : OfBand<H, T, true> {
-    Write work;
-    double shift;
-    int keep;
-
-    LANE Walk<double> to(int j, int place) const { return walk<T>(work.first, work.row, work.element, j, place, SIDES); }
-    LANE double element(int, const double (&asked)[1], int place, double taken) const
-    {
-        return asked[0] + taken + (place == 0 ? shift : 0.0);
-    }
-    LANE void done(int, int j, double *at, int place, double row, double scaled, double) const
-    {
-        if (j >= keep && (place <= H || place >= T - SIDES))
-            *at = place <= H ? scaled : row;
-    }
-};
-
-template <int H, int T>
-LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
-{
-    if constexpr (T == 1) {
-        pole_down<H>(work, band, sides, shift, start, keep, stop);
-    } else {
-        Own<T, Column<H, 1>> columns;
-        PoleDown<H, T> task{{band, sides}, work, shift, (int)keep};
-        eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
 
