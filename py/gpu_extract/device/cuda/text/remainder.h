@@ -221,6 +221,7 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
         add_products<1>(total, Band{taken + i, (reach + 1) * lanes, reach * lanes, lanes, halves[fibre[WIDTH]]},
                         Both(mixed, sums, i, lanes), p, (int)nwave);
     LOOP(index, way, 0, 2) {
+        FOUND_ANEW(p);
         index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
         any = any || pair.j >= 0;
