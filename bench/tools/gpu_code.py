@@ -30,11 +30,13 @@ SAMPLES: dict[str, list[tuple[int, ...]]] = {                 # numbers that ker
     "spots.make": [(7, 7, 0, 0, 0, 0, 0, 6), (7, 7, 0, 3, 5, 1, 1, 3), (3, 5, 1, 0, 0, 0, 0, 6)],
     "assembly.find_middles": [(16,)],
     **{f"sweeps.{name}": [(9,)] for name in ("precondition_down", "precondition_up")},
-    **{f"eliminate.{name}": _ICOV for name in ("extend", "product", "share")},
-    "remainder.carry": _ICOV, "remainder.take": _ICOV, "remainder.substitute": [(9, 0), (9, 1), (5, 0), (5, 1)],
+    **{f"eliminate.{name}": _ICOV for name in ("product", "share")}, "eliminate.extend": [(9, 4), (5, 4), (48, 1)],
+    "remainder.carry": _ICOV, "remainder.take": _ICOV,
+    "remainder.substitute": [(9, 0, 2), (9, 1, 2), (5, 0, 1), (5, 1, 1)],
     "remainder.pole_again": [(9, 0), (9, 1), (13, 0), (13, 1)],
     **{f"sweeps.{name}": _BANDS for name in ("settle", "poles_down")},
-    "sweeps.add_up": [(8,), (2,)], "sweeps.factor": [*_BANDS, (5,)], "sweeps.ask": _BANDS, "sweeps.invert": _INVERTED,
+    "sweeps.factor": [*_BANDS, (5,)], "sweeps.invert": _INVERTED,
+    "sweeps.ask": [(9, 2), (13, 2), (14, 1), (29, 1), (48, 1)], "sweeps.poles_together": [(9, 5), (9, 9)],
     "sweeps.poles_up": [(half, 5) for (half,) in _INVERTED]}
 
 

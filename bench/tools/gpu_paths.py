@@ -7,7 +7,7 @@ that works on float64 (the narrowest of the bands that a kernel is written out f
 from collections.abc import Callable
 from typing import Any
 
-from gpu_extract.device.cuda.lanes import LONG, SHORT, TILE, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import EXTENDED, LONG, SHORT, TILE, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import sweeps
 
@@ -21,11 +21,11 @@ FEW = (COLUMNS + 4) / SPACING                   # fibres that touch 4 columns of
 CHUNK, PARTS, STRETCHES = 4, 64, 16
 HALO = 96                                       # bins, of the usual r frame (sweeps.settle)
 FIRST: dict[str, int | tuple[int, ...]] = {
-    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": 2, "measure.choose": 1,
+    "gradients.between": 5, "gradients.advance": 5, "gradients.step": 5, "sweeps.add_up": (2,), "measure.choose": 1,
     "measure.learn": 4, "measure.gauge": 1, "measure.gather": (1, 5), "measure.conclude": 1, "eliminate.rest": 0,
     "eliminate.extend": 1, "eliminate.product": 2, "eliminate.share": 2, "sweeps.precondition_down": 6,
-    "sweeps.precondition_up": 6, "sweeps.ask": 1, "sweeps.settle": (1, 2, 26), "sweeps.factor": (1, 2),
-    "sweeps.invert": 1, "sweeps.poles_down": 1, "sweeps.poles_up": 1,
+    "sweeps.precondition_up": 6, "sweeps.ask": 1, "sweeps.settle": (1, 25), "sweeps.factor": 1,
+    "sweeps.invert": 1, "sweeps.poles_down": 1, "sweeps.poles_together": 1, "sweeps.poles_up": 0,
     "remainder.mix": 2, "remainder.carry": 2, "remainder.take": 2, "remainder.substitute": (1, 2, 5, 6),
     "remainder.pole_again": (1, 2),
     "eliminate.schur": 1, "eliminate.tops": 1, "measure.bound": 1,
@@ -47,6 +47,11 @@ def sweep(loop: str, halos: int, together: int = 1, most: int = TILE) -> Path:
 def poles(s: PieceShape, a: tuple[Any, ...]) -> Times:
     """Two halos, which are not stored, and a tile."""
     return {"0": tiles_of(s.nwave, LONG), "1": 2 * HALO, "2": tile_of(s.nwave, LONG)}
+
+
+def poles_together(s: PieceShape, a: tuple[Any, ...]) -> Times:
+    """The same up, two stored rows together."""
+    return poles(s, a) | {"2": tile_of(s.nwave, LONG) / 2, "2.0": 2}
 
 
 def poles_again(s: PieceShape, a: tuple[Any, ...]) -> Times:
@@ -73,19 +78,19 @@ def couple(s: PieceShape, a: tuple[Any, ...]) -> Times:
 
 PATHS: dict[str, Path] = {
     "image.look": lambda s, a: {"1": a[3] / a[4] / 4},
-    "image.see": lambda s, a: {"0": a[2] / 16},
     "sweeps.settle": one_turn(settling),
-    "sweeps.factor": one_turn(sweep("0", 1)),
+    "sweeps.factor": one_turn(lambda s, a: {"0": HALO, "1": tile_of(s.nwave)}),
     "sweeps.invert": one_turn(lambda s, a: {"0": tiles_of(s.nwave), "1": HALO, "2": tile_of(s.nwave)}),
     "remainder.substitute": sweep("1", 1, 2),
     "remainder.pole_again": poles_again,
     "remainder.mix": lambda s, a: {"0": sweeps.RANK} if a[6] else {"1": sweeps.CORRECTING},
-    "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 4},
-    "remainder.take": lambda s, a: {"1": (2 * s.hw + 1) / 4 if a[12] == 1 else 0, "2": 2, "2.0": (2 * s.hw + 1) / 4},
+    "remainder.carry": lambda s, a: {"0": (2 * s.hw + 1) / 2},
+    "remainder.take": lambda s, a: {"0": (2 * s.hw + 1) / 2 if a[12] == 1 else 0, "1": 2, "1.0": (2 * s.hw + 1) / 2},
     "sweeps.precondition_down": sweep("1", 2, 4, SHORT),
     "sweeps.precondition_up": sweep("1", 2, 4, SHORT),
     "sweeps.poles_down": poles,
     "sweeps.poles_up": poles,
+    "sweeps.poles_together": poles_together,
     "sweeps.ask": lambda s, a: {"0": s.nwave / sweeps.AHEAD},
     "eliminate.transpose": lambda s, a: {"0": 2 * s.hw + 1},
     "gradients.between": lambda s, a: {"0": s.nd - 1, "0.0": (2 * s.hw + 1) / 4, "0.1": (2 * s.hw + 1) / 4},
@@ -95,7 +100,7 @@ PATHS: dict[str, Path] = {
     "gradients.judge": lambda s, a: {"0": s.nfibre / 4, "2": s.nfibre / 4},
     "eliminate.largest": lambda s, a: {"1": s.nwave / STRETCHES / 4},
     "eliminate.coupling": lambda s, a: {"0": 2 * s.hw + 1},
-    "eliminate.extend": one_turn(lambda s, a: {"0": a[4] - s.hw}),
+    "eliminate.extend": one_turn(lambda s, a: {"0": a[4] - s.hw + EXTENDED - 1}),
     "eliminate.product": one_turn(lambda s, a: {"0": 2 * s.hw + 5}),
     "eliminate.share": one_turn(lambda s, a: {"0": 2 * s.hw + 8}),
     "eliminate.schur": lambda s, a: {"0": -(-(a[11] + 1) // 4)},

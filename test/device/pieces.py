@@ -6,8 +6,9 @@ import numpy as np
 
 from decorrelate.cases import Bundle
 from gpu_extract.data import Decorrelated
+from gpu_extract.device.cuda.lanes import tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
-from gpu_extract.device.cuda.text import names
+from gpu_extract.device.cuda.text import names, sweeps
 from gpu_extract.seams import NULL
 
 
@@ -49,6 +50,17 @@ def upload(device: Any, array: np.ndarray, stream: Any) -> Any:
     return there
 
 
+def factors(device: Any, icov: Any, stream: Any) -> tuple[Any, Any]:
+    """Factors of the fibres' own blocks, and the halos with which they were made."""
+    fibres, nd, width, nwave = icov.shape
+    hw, tile, lanes = width // 2, tile_of(nwave), tiles_of(nwave) * fibres
+    low, halo = device.empty((nwave * (hw + 1) * fibres,)), device.empty((lanes,), np.int32)
+    matrix = icov, 0, hw * nwave, nd * width * nwave, 1, nwave, nwave, tile, fibres
+    device.launch(sweeps.settle.sized(hw), lanes, (halo, None, *matrix), stream)
+    device.launch(sweeps.factor.sized(hw), lanes, (low, halo, None, *matrix), stream)
+    return low, halo
+
+
 def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice, ndiag: int, *,
                 recorder: Any = NULL) -> Decorrelated:
     """All fibres of the bundles, by a core that was made for their shape."""
@@ -56,14 +68,15 @@ def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice,
     icov, weight, x = (np.concatenate(arrays) for arrays in (
         [b.normal.icov.transpose(0, 1, 3, 2) for b in bundles], [b.normal.weight for b in bundles],
         [np.where(b.normal.weight > 0, b.x, 0.0) for b in bundles]))
-    normal = PieceNormal(*(upload(device, np.ascontiguousarray(array), stream) for array in (icov, weight, x)))
+    there = [upload(device, np.ascontiguousarray(array), stream) for array in (icov, weight, x)]
     fibres, nout = len(x), inner.stop - inner.start
+    normal = PieceNormal(*there, *factors(device, there[0], stream))
     out = PieceOut(device.empty((fibres, nout)), device.empty((fibres, nout)),
                    device.empty((fibres, 2 * ndiag + 1, nout)), device.empty((fibres, nout), np.int8))
     core.run(normal, out, stream, recorder)
     arrays = []
-    for there in (out.flux, out.ivar, out.resolution, out.status):
-        arrays.append(device.pinned(there.shape, there.dtype))
-        device.download(there, arrays[-1], stream)
+    for made in (out.flux, out.ivar, out.resolution, out.status):
+        arrays.append(device.pinned(made.shape, made.dtype))
+        device.download(made, arrays[-1], stream)
     device.finish(device.record(stream))
     return Decorrelated(*arrays, np.zeros((fibres, nout), dtype=bool))

@@ -17,7 +17,12 @@ from decorrelate.cases import make_bundle
 from device import test_pass_kernels, test_teams, test_text_kernels
 from device.device_case import CONFIG, host_core, struck, with_device
 from device.pieces import decorrelate, shape_of
-from device.test_sweeps import test_gauge, test_preconditioner, test_those_listed_are_as_all
+from device.test_sweeps import (
+    test_gauge,
+    test_poles_summed_on_their_way_up,
+    test_preconditioner,
+    test_those_listed_are_as_all,
+)
 from gpu_extract.config import ExtractConfig
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate
@@ -54,6 +59,7 @@ for garbage, order in ((0x00, 0.0), (0x7F, 0.382), (0xFF, 0.618)):
 test_preconditioner()
 test_those_listed_are_as_all(-1)
 test_gauge()
+test_poles_summed_on_their_way_up(4)
 for half in (13, 29, 40):
     test_teams.test_as_one_thread(half)
     test_teams.test_definite(half, 1 - 1e-6)

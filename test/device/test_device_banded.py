@@ -316,7 +316,7 @@ def asked_by_bin(kernel: Any, band: np.ndarray, *args: Any, facts: np.ndarray, f
     run_lanes(kernel, nwave * lanes, 1, (weights, *args))
     run_lanes(measure.relate, nwave * lanes, 1, (related, band, weights, facts, flags, np.array([half], np.int32), most,
                                                  0, half + 1, nwave, half, lanes))
-    run_lanes(sweeps.ask.sized(half), measure.QUESTIONS * lanes, 1,
+    run_lanes(sweeps.ask.sized(half, 1), measure.QUESTIONS * lanes, 1,
               (yes, related, related, None, facts, flags, table, -device_tables.SHARE, 99, nwave, half, lanes))
     return np.where(roots > 0, 1.0 / np.where(roots > 0, weights, 1.0)**2, 0.0), yes
 
@@ -456,8 +456,8 @@ def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
     run_lanes(measure.relate, nwave * lanes, 1, (related, band, roots, facts, flags, halves if own else None, 1e8, 0,
                                                  half + 2, nwave, reach, lanes))
     table = device_tables.questions_table()
-    run_lanes(sweeps.ask.sized(reach), lanes, 1, (yes, related, related, None, facts, flags, table,
-                                                  -device_tables.SHARE, 99, nwave, reach, lanes))
+    run_lanes(sweeps.ask.sized(reach, 1), lanes, 1, (yes, related, related, None, facts, flags, table,
+                                                     -device_tables.SHARE, 99, nwave, reach, lanes))
     run_lanes(measure.tell, lanes, 1, (flags, yes, flag, 0, lanes))
     assert flags[flag].tolist() == [1, 0, 1, 1]
 

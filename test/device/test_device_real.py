@@ -76,11 +76,11 @@ def test_no_lane_is_no_launch(real) -> None:      # type: ignore[no-untyped-def]
     device = real.CupyDevice(0)
     sums = device.empty((4,))
     sums.data[:] = 1.0
-    device.launch(gradients.add_parts, 0, (sums, device.empty((4, 2)), 2), device.stream())
+    device.launch(gradients.add_parts, 0, (sums, device.empty((4, 2)), 2, 0), device.stream())
     assert (sums.data == 1).all()
-    short = replace(gradients.add_parts, kinds=("f8[]", "f8[]", "i4"))
+    short = replace(gradients.add_parts, kinds=("f8[]", "f8[]", "i4", "i8"))
     with pytest.raises(KeyError, match="i4"):
-        device.launch(short, 4, (sums, device.empty((4, 2)), 2), device.stream())
+        device.launch(short, 4, (sums, device.empty((4, 2)), 2, 0), device.stream())
 
 
 def test_a_capture_that_fails_leaves_the_stream_as_it_was(real) -> None:      # type: ignore[no-untyped-def]

@@ -68,12 +68,14 @@ class Swept:
         who = np.where(gate == 1, np.arange(LANES), -1)
         own = np.stack([who, who, np.full(LANES, POLES)]).astype(np.int32)
         given = np.random.default_rng(2).random((nwave, sweeps.SIDES, LANES, sweeps.RANK))
-        half_way, x, chained = np.full_like(given, np.nan), given.copy(), given.copy()
-        for of_pairs, low, solution in ((0, self.low, x), (1, pairs_slowest(self.low), chained)):
+        half_way, x, chained, alone = (np.full_like(given, np.nan), *(given.copy() for _ in range(3)))
+        for of_pairs, low, solution, many in ((0, self.low, x, 2), (1, pairs_slowest(self.low), chained, 2),
+                                              (0, self.low, alone, 1)):
             for up, to, of in ((0, half_way, solution), (1, solution, half_way)):
-                run(remainder.substitute.sized(HALF, up), -(-nwave // tile) * LANES * sweeps.RANK, to, of, low,
-                    self.halo, own, of_pairs, nwave, tile, LANES, LANES, step=step)
+                run(remainder.substitute.sized(HALF, up, many), -(-nwave // tile) * LANES * sweeps.RANK // many, to, of,
+                    low, self.halo, own, of_pairs, nwave, tile, LANES, LANES, step=step)
         np.testing.assert_array_equal(chained, x)
+        np.testing.assert_array_equal(alone, x)
         np.testing.assert_array_equal(x[..., POLES:], given[..., POLES:], err_msg="poles that a fibre does not have")
         self.given, self.x = given[:, 1, :, POLES - 1], x[:, 1, :, POLES - 1]
 
@@ -118,9 +120,10 @@ def test_inverse_in_the_band() -> None:
     assert np.isnan(made[:, HALF + 1:]).all() and np.isnan(np.delete(made, LANE, axis=2)).all()
 
 
+@pytest.mark.parametrize("columns", [1, 4])
 @pytest.mark.parametrize(("wanted", "gate", "chosen"), [(0, None, [0, 1, 2, 3]), (2, [2, 0, 2, 1], [0, 2]),
                                                         (eliminate.LISTED, [3, 0, 2, -1], [0, 2, 3])])
-def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: list[int]) -> None:
+def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: list[int], columns: int) -> None:
     """Elements up to the seventh diagonal, of all lanes, of those whose gate is open or of a list, one after the other;
     rows end where bins do."""
     wide, band = 7, band_of_lanes()
@@ -130,7 +133,7 @@ def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: li
     low = swept.low
     if wanted == eliminate.LISTED:
         rows, low = pairs_slowest(rows), pairs_slowest(low)
-    run(eliminate.extend.sized(HALF), NWAVE * beside(LANES, wanted), rows, low,
+    run(eliminate.extend.sized(HALF, columns), -(-NWAVE // columns) * beside(LANES, wanted), rows, low,
         None if gate is None else np.array(gate, np.int32), wanted, wide, wide + 3, NWAVE, LANES)
     rows = rows if wanted != eliminate.LISTED else rows.transpose(1, 2, 0)
     for lane in range(LANES):
@@ -172,8 +175,7 @@ def test_those_listed_are_as_all(step: int) -> None:
 @pytest.mark.parametrize("of", [0, device_tables.BEYOND])
 @pytest.mark.parametrize("kept", [5, 12])
 def test_poles_added_up(kept: int, of: int) -> None:
-    """Two groups of poles, the second not full, of one fibre alone; rows are no multiple of what a lane makes. of: all,
-    or those of corrections, which count alike."""
+    """Two groups of poles, the second not full, of one fibre alone. of: all, or those of corrections, alike."""
     rng, count = np.random.default_rng(5), 20
     work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, device_tables.OF_RUNG))
     t, c = rng.random((2, count))
@@ -182,14 +184,45 @@ def test_poles_added_up(kept: int, of: int) -> None:
         table[2, of + 2:of + 4], t, c = (poles.GROUP, count - poles.GROUP), 1.0, np.ones(count)
     else:
         table[2, 0] = count
-    sums, told = np.full((NWAVE, kept, LANES), np.nan), known(LANES, BOUND=2.0, RUNG=2, STATUS=ONE_GOOD)
+    sums, told = np.full((NWAVE, kept, LANES), np.nan), known(LANES, BOUND=2.0, RUNG=2, WIDTH=3, STATUS=ONE_GOOD)
     for group in range(3):       # there is no third one
-        run(sweeps.add_up.sized(4), -(-kept // 4) * NWAVE * LANES, sums, work[min(group, 1)], *told, table, of,
-            group, kept, LANES)
+        run(sweeps.add_up, sums.size, sums, work[min(group, 1)], *told, table, of, group, 3, LANES)
     weights = np.zeros((2, poles.GROUP))
     weights.ravel()[:count] = 2.0 * t * c * np.sqrt(2.0)
     np.testing.assert_allclose(sums[:, :, LANE], np.einsum("gp,gjvp->jv", weights, work[:, :, :, LANE]), rtol=1e-13)
     assert np.isnan(np.delete(sums, LANE, axis=2)).all()
+    before = sums.copy()
+    run(sweeps.add_up, sums.size, sums, work[0], *told, table, of, 0, 4, LANES)
+    np.testing.assert_array_equal(sums, before, err_msg="bands before that number have their sums")
+
+
+@pytest.mark.parametrize("tile", [NWAVE, 4])
+def test_poles_summed_on_their_way_up(tile: int) -> None:
+    """As one after the other, to the last bit: two groups, the second one not full, of one fibre; of each pole the
+    solutions stay."""
+    band, ndiag, width, count, table = band_of_lanes(), 2, 3, 20, np.zeros((2, device_tables.OF_RUNG))
+    rng = np.random.default_rng(8)
+    kept, columns = sweeps.SIDES + ndiag + 1, sweeps.SIDES + HALF + 1
+    table[1, 0], table[1, 2:2 + 2 * poles.MOST] = count, rng.random(2 * poles.MOST)
+    sides, told = rng.random((NWAVE, sweeps.SIDES, LANES)), known(LANES, BOUND=3.0, RUNG=1, WIDTH=3, STATUS=ONE_GOOD)
+    lanes = -(-NWAVE // tile) * LANES
+    halo, sums = np.full(lanes, 3, np.int32), np.full((2, NWAVE, kept, LANES), np.nan)
+    for group in range(3):
+        work, found, alone = (np.full((NWAVE, many, LANES, poles.GROUP), np.nan) for many in (columns, kept, kept))
+        which = *told, table, group, width, columns, NWAVE, tile
+        run(sweeps.poles_down.sized(HALF), lanes * poles.GROUP, work, band, sides, halo, *which, HALF, LANES)
+        run(sweeps.poles_up.sized(HALF, ndiag), lanes * poles.GROUP, alone, work, halo, *which, LANES)
+        run(sweeps.add_up, sums[0].size, sums[0], alone, *told, table, 0, group, 0, LANES)
+        for step in (1, -1):
+            given = sums[1].copy()
+            run(sweeps.poles_together.sized(HALF, ndiag), lanes, given, found, work, halo, *which, LANES, step=step)
+            np.testing.assert_array_equal(given, sums[0])
+            np.testing.assert_array_equal(found[:, :sweeps.SIDES], alone[:, :sweeps.SIDES])
+        sums[1] = given
+        run(sweeps.poles_together.sized(HALF, ndiag), lanes, given, found, work, halo, *told, table, group, width + 1,
+            *which[5:], LANES)
+        np.testing.assert_array_equal(given, sums[0], err_msg="a band of another width")
+    assert np.isfinite(sums[1, :, :, LANE]).all() and np.isnan(np.delete(sums[1], LANE, axis=2)).all()
 
 
 def test_preconditioner() -> None:
@@ -250,18 +283,20 @@ def test_poles(ndiag: int, tile: int) -> None:
     assert np.isnan(found[:, :, LANE, 2:]).all() and np.isnan(np.delete(found, LANE, axis=2)).all()
 
 
+@pytest.mark.parametrize("many", [1, 2])
 @pytest.mark.parametrize("factor_of_least", [1 - 1e-9, 1 + 1e-9])
-def test_definite(factor_of_least: float) -> None:
-    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say."""
+def test_definite(factor_of_least: float, many: int) -> None:
+    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say; one or two a team."""
     band, taken = band_of_lanes(), 0.3 * band_of_lanes(2)
     asked, least = edges(dense(band), dense(taken), factor_of_least)
     asked[0, :3, 1], asked[2, :3, 1] = least, least     # never definite, and never asked: of another rung
+    asked[:, 3, 1:3] = least, 1.0
     told, tables = known(LANES, BOUND=2.0, RUNG=2, ACTIVE=ONE), (band, taken, 0.5 * taken)
     for between, sets in ((0, 3), (1, 1)):
         yes = np.full((sets, 8, LANES), np.nan)
-        run(sweeps.ask.sized(HALF), yes.size, yes, *tables, *told, asked, between, 4, NWAVE, HALF, LANES)
+        run(sweeps.ask.sized(HALF, many), yes.size // many, yes, *tables, *told, asked, between, 4, NWAVE, HALF, LANES)
         right = 1.0 if factor_of_least < 1 else 0.0
-        assert (yes[between == 0:, :3, LANE] == right).all()
+        assert (yes[between == 0:, :3, LANE] == right).all() and (yes[:, 3, LANE] == 0.0).all()
         assert (yes[0, :3, LANE] == (right if between else 0.0)).all()
         assert np.isnan(np.delete(yes, LANE, axis=2)).all()
 

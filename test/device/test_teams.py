@@ -9,6 +9,7 @@ from host_text import run_lanes
 from device.pieces import edges, known
 from gpu_extract.data import Status
 from gpu_extract.device import device_tables
+from gpu_extract.device.cuda.lanes import ASKED_TWICE
 from gpu_extract.device.cuda.text import TextKernel, names, poles, remainder, source, sweeps
 
 LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
@@ -62,7 +63,7 @@ def test_who_is_a_team() -> None:
         1, 16, 16, 32, 32, 64, 64, 1]
     assert [sweeps.poles_up.sized(half, ndiag).threads for half, ndiag in ((9, 20), (10, 5), (10, 14), (10, 30))] == [
         1, 16, 32, 64]
-    assert remainder.substitute.sized(20, 0).threads == 1
+    assert remainder.substitute.sized(20, 0, 1).threads == 1
     assert [sweeps.factor.sized(half).grid(65) for half in (9, 12, 20, 40)] == [3, 9, 17, 33]
 
 
@@ -71,7 +72,7 @@ def test_how_many_teams_are_at_work_at_once() -> None:
     halves = 9, 12, 18, 19, 22, 23, 39, 40, 43, 44, 61
     assert [sweeps.invert.sized(half).at_once for half in halves] == [8, 16, 16, 12, 12, 12, 12, 8, 8, 8, 8]
     assert [sweeps.poles_up.sized(half, 5).at_once for half in halves] == [8, 16, 16, 16, 16, 12, 12, 12, 12, 8, 8]
-    assert [sweeps.ask.sized(half).at_once for half in halves] == [8] * len(halves)
+    assert [sweeps.ask.sized(half, 1).at_once for half in halves] == [8] * len(halves)
     assert "KERNEL(128, 3)" in source(sweeps.poles_up.sized(41, 5))
     assert "KERNEL(128, 4)" in source(sweeps.invert.sized(12))
 
@@ -216,7 +217,7 @@ def test_definite(half: int, factor_of_least: float) -> None:
     taken = 0.3 * band[:, :, ::-1] + 0.1 * band
     asked, _ = edges(dense(band), dense(taken), factor_of_least)
     told, tables = known(LANES, BOUND=2.0, RUNG=2, ACTIVE=ONE), (band, taken, 0.5 * taken)
-    yes = np.full((3, 8, LANES), np.nan)
-    run(sweeps.ask.sized(half), yes.size, yes, *tables, *told, asked, 0, 4, nwave, half, LANES)
+    yes, many = np.full((3, 8, LANES), np.nan), 2 if half <= ASKED_TWICE else 1
+    run(sweeps.ask.sized(half, many), yes.size // many, yes, *tables, *told, asked, 0, 4, nwave, half, LANES)
     assert (yes[:, :3, LANE] == (factor_of_least < 1)).all()
     assert np.isnan(np.delete(yes, LANE, axis=2)).all()

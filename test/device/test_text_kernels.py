@@ -203,7 +203,7 @@ def test_look(dtype: type) -> None:
     def seen() -> np.ndarray:
         parts, some = (np.full((2, image.SEEN, many), np.nan) for many in (lookers, 2))
         run_lanes(image.look[pixels.itemsize], 2 * lookers, 1, (parts, pixels, places, size, lookers))
-        run_lanes(image.see, some.size, 1, (some, parts, 16))
+        run_lanes(gradients.add_parts, some.size, 1, (some, parts, 16, 1))
         return some.max(axis=2)
 
     good = first[1][:, 1:5].astype(float), first[0][:, 1:5].astype(float)
@@ -323,11 +323,11 @@ def test_what_the_band_does_not_hold(distance: int, few: int) -> None:
     table[0, device_tables.BEYOND + 1:device_tables.BEYOND + 4] = few, 0, 7      # nothing in the first group
     mixed, taken = rng.random((nwave, sides, lanes, many)), rng.random((nwave, half + 3, lanes))
     moved, own = np.full((nwave, sides, 2 * lanes, many), np.nan), np.full((3, 2 * lanes), -7, np.int32)
-    run_lanes(remainder.carry.sized(hw), 2 * lanes * many * fours(nwave), 1, (
+    run_lanes(remainder.carry.sized(hw), 2 * lanes * many * -(-nwave // remainder.FIVE), 1, (
         moved, own, mixed, blocks, sizes, depth, facts, flags, table, group, 0.1, distance, nwave, lanes, size))
     solved, beyond = rng.random(moved.shape), rng.random((nwave, sides, lanes, many))
     before = beyond.copy()
-    run_lanes(remainder.take.sized(hw), lanes * many * fours(nwave), 1, (
+    run_lanes(remainder.take.sized(hw), lanes * many * -(-nwave // remainder.FIVE), 1, (
         beyond, solved, mixed, taken, blocks, sizes, facts, flags, table, halves, group, 0.1, distance, nwave, half + 2,
         lanes, size))
     for i, r, k in pairs_of(range(lanes), range(sides), range(many)):

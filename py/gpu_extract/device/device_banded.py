@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.decorrelate.banded import AGREEMENT
+from gpu_extract.decorrelate.banded import AGREEMENT, NARROW
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.by_bins import SLOWEST
 from gpu_extract.decorrelate.narrow.schur import DECAY, LEFT, OF_POLES, WORST
@@ -18,7 +18,20 @@ from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.lanes import ELEMENTS, LONG, PRODUCT, SHARE, beside, block_lanes, fours, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import (
+    ASKED_TWICE,
+    EXTENDED,
+    LONG,
+    PRODUCT,
+    SHARE,
+    SOLVED,
+    TOGETHER,
+    beside,
+    block_lanes,
+    fours,
+    tile_of,
+    tiles_of,
+)
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
@@ -120,26 +133,11 @@ class _Run:
             self.launch(eliminate.coupling, lanes)
         self.device.clear(self.known["depth"], self.stream)
 
-    def invert(self, of: str, band: str, gate: tuple[Any, int], half: int, *, place: int, row: int, lanes: int) -> None:
-        """Factors of band matrices and their inverses within the band.
-
-        of: "" of fibres, "pair_" of pairs; band: rows of `row` elements of which those from `place` on count; gate: an
-        array, None for all, and what it holds for those who take part, or LISTED
-        """
-        nwave = self.sizes.shape.nwave
-        count = tiles_of(nwave) * beside(lanes, gate[1])
-        steps = (nwave * row, row, 1) if gate[1] == eliminate.LISTED else (1, row * lanes, lanes)
-        matrix = {"band": band, "place": place * lanes, **dict(zip(("between", "row", "element"), steps, strict=True))}
-        cut = {"halo": f"{of}halo", "gate": gate[0], "open": gate[1], "tile": tile_of(nwave), "lanes": lanes}
-        self.launch(sweeps.settle.sized(half), count, **matrix, **cut)
-        self.launch(sweeps.factor.sized(half), count, low=f"{of}low", **matrix, **cut)
-        self.launch(sweeps.invert.sized(half), count, inverse=f"{of}inverse", low=f"{of}low", width=self.sizes.wide + 1,
-                    **cut)
-
     def eliminate(self) -> None:
-        """What every fibre, as it stands, takes from those around it."""
-        s = self.sizes.shape
-        self.invert("", "blocks", (None, 0), s.hw, place=s.hw, row=2 * s.hw + 1, lanes=self.fibres)
+        """What every fibre, as it stands, takes from those around it; factors of its own block are there."""
+        s, lanes = self.sizes.shape, tiles_of(self.sizes.shape.nwave) * self.fibres
+        self.launch(sweeps.invert.sized(s.hw), lanes, width=self.sizes.wide + 1, gate=None, open=0,
+                    tile=tile_of(s.nwave))
         self.all_shares(None, None, 0, self.sizes.halves[0])
 
     def widen(self) -> None:
@@ -159,13 +157,15 @@ class _Run:
         self.shares("shares", 1, (pairs, wanted), half)
 
     def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
-        """The inverse beyond its band, `reach`, as far as products of half-band `half` ask for it."""
-        s = self.sizes.shape
-        self.launch(eliminate.extend.sized(reach), s.nwave * beside(lanes, gate[1]), inverse=inverse, low=low,
-                    gate=gate[0], wanted=gate[1], wide=2 * s.hw + half, width=self.sizes.wide + 1, lanes=lanes)
+        """The inverse beyond its band, `reach`, as far as products of half-band `half` ask for it; gate: an array, None
+        for all, and what it holds for those who take part, or LISTED."""
+        s, columns = self.sizes.shape, EXTENDED if reach <= NARROW else 1
+        self.launch(eliminate.extend.sized(reach, columns), -(-s.nwave // columns) * beside(lanes, gate[1]), low=low,
+                    inverse=inverse, gate=gate[0], wanted=gate[1], wide=2 * s.hw + half, width=self.sizes.wide + 1,
+                    lanes=lanes)
 
     def shares(self, shares: str, distance: int, gate: tuple[Any, int], half: int) -> None:
-        """Shares of pairs at a distance, `half` diagonals of them; gate: as `invert`; LISTED: by inverses of pairs."""
+        """Shares of pairs at a distance, `half` diagonals of them; gate: as `extend`; LISTED: by inverses of pairs."""
         s, listed = self.sizes.shape, gate[1] == eliminate.LISTED
         which = {"v": self.rows("v", 2 * (2 * s.hw + half + 1)), "blocks": self.blocks(distance), "gate": gate[0],
                  "reaches": self.reaches(gate[1]), "wanted": gate[1], "distance": distance, "half": half}
@@ -233,7 +233,8 @@ class _Run:
         """So many sets of questions, or of one the first ones, about S, or another matrix; between, beyond: as
         sweeps.ask. In the first band the second set, of which few fibres have need there, waits for the answers to the
         first one, and that about farther fibres does not."""
-        self.launch(sweeps.ask.sized(half), sets * each * self.fibres, between=between, **matrix)
+        many = 2 if half <= ASKED_TWICE else 1
+        self.launch(sweeps.ask.sized(half, many), sets * -(-each // many) * self.fibres, between=between, **matrix)
 
     def row(self, table: str, n: int) -> DeviceArray:
         """Row n of an array of one number for every fibre."""
@@ -290,9 +291,20 @@ class _Run:
             gate = listed, wanted = self.known["listed"].part(depth * pairs, (depth + 1) * pairs), eliminate.LISTED
             lanes = fours(s.nwave) * beside(pairs, wanted)
             self.launch(eliminate.rest, lanes, band="pair_band", listed=listed, half=half)
-            self.invert("pair_", "pair_band", gate, half, place=0, row=half + 1, lanes=pairs)
+            self.invert_listed(listed, half)
             self.extend("pair_inverse", "pair_low", gate, half, half, lanes=pairs)
             self.shares("shares", 1, gate, half)
+
+    def invert_listed(self, listed: DeviceArray, half: int) -> None:
+        """Factors of the band matrices of listed pairs, and their inverses within the band."""
+        nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
+        count = tiles_of(nwave) * beside(pairs, eliminate.LISTED)
+        matrix = {"band": "pair_band", "place": 0, "between": nwave * (half + 1), "row": half + 1, "element": 1}
+        cut = {"halo": "pair_halo", "gate": listed, "open": eliminate.LISTED, "tile": tile_of(nwave), "lanes": pairs}
+        self.launch(sweeps.settle.sized(half), count, **matrix, **cut)
+        self.launch(sweeps.factor.sized(half), count, low="pair_low", **matrix, **cut)
+        self.launch(sweeps.invert.sized(half), count, inverse="pair_inverse", low="pair_low", width=self.sizes.wide + 1,
+                    **cut)
 
     def poles(self) -> None:
         """The sum over the poles."""
@@ -302,12 +314,16 @@ class _Run:
         matrix = {"band": "band", "place": 0, "between": 1, "row": (sizes.half + 1) * fibres, "element": fibres}
         for width, half in enumerate(sizes.halves):
             self.launch(sweeps.settle.sized(half), tiles * fibres, gate=self.flag("WIDTH"), open=width, **matrix, **cut)
+        together = sum(max(half, sizes.ndiag) <= TOGETHER for half in sizes.halves)
         for group in range(-(-max(count for count, _ in LADDER) // sweeps.GROUP)):
             for width, half in enumerate(sizes.halves):
                 which = {"group": group, "width": width, "columns": sizes.width, **cut}
                 self.launch(sweeps.poles_down.sized(half), lanes, **which)
-                self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, **which)
-            self.add_up("sums", "found", 0, group, sizes.kept)
+                if width < together:
+                    self.launch(sweeps.poles_together.sized(half, sizes.ndiag), tiles * fibres, **which)
+                else:
+                    self.launch(sweeps.poles_up.sized(half, sizes.ndiag), lanes, **which)
+            self.add_up("sums", "found", 0, group, sizes.kept, together)
             if s.nd == 1:       # nothing is eliminated
                 self.device.clear(self.known["left"], self.stream)
             if s.nd == 1 or group >= sweeps.OF_BEYOND:
@@ -317,18 +333,17 @@ class _Run:
                 of = {"group": group, "width": width, "columns": sizes.width, **cut}
                 self.launch(remainder.pole_again.sized(half, 0), again, to="half_way", given="moved", **of)
                 self.launch(remainder.pole_again.sized(half, 1), again, to="moved", given="half_way", **of)
-            self.add_up("left", "moved", device_tables.BEYOND, group, sweeps.SIDES)
+            self.add_up("left", "moved", device_tables.BEYOND, group, sweeps.SIDES, 0)
 
-    def add_up(self, sums: str, work: str, of: int, group: int, kept: int) -> None:
-        """What the poles of a group have left, `kept` elements of a bin, to the sums; of: as in sweeps.add_up."""
-        elements = min(kept, ELEMENTS)
-        self.launch(sweeps.add_up.sized(elements), -(-kept // elements) * self.bins, sums=sums, work=work, of=of,
-                    group=group, kept=kept)
+    def add_up(self, sums: str, work: str, of: int, group: int, kept: int, first: int) -> None:
+        """What the poles of a group have left, `kept` elements of a bin, to the sums; of, first: as sweeps.add_up."""
+        self.launch(sweeps.add_up, kept * self.bins, sums=sums, work=work, of=of, group=group, first=first)
 
     def beyond(self, group: int) -> None:
         """moved = what S has beyond its band, times what the poles of a group have made of 1 and x."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
-        lanes, mixes = (fours(s.nwave) * many * fibres for many in (sweeps.RANK // remainder.THREE, sweeps.SIDES))
+        mixes, lanes = fours(s.nwave) * sweeps.SIDES * fibres, sweeps.RANK // remainder.THREE * fibres
+        lanes *= -(-s.nwave // remainder.FIVE)
         self.launch(remainder.mix, mixes, to="mixed", given="found", group=group, back=0)
         for distance in range(1, s.nd):
             which = {"group": group, "distance": distance, "blocks": self.blocks(distance)}
@@ -340,14 +355,15 @@ class _Run:
         self.launch(remainder.mix, mixes, to="moved", given="beyond", group=group, back=1)
 
     def solve(self, half: int, of: str, lanes: int) -> None:
-        """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, or in a chain (of: as
-        `invert`)."""
+        """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, by factors of fibres (of:
+        ""), or in a chain, by those of pairs ("pair_")."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
-        count = tiles_of(nwave) * sweeps.RANK * pairs
+        many = SOLVED if half <= TOGETHER else 1
+        count = tiles_of(nwave) * sweeps.RANK // many * pairs
         which = {"low": f"{of}low", "halo": f"{of}halo", "chained": int(of != ""), "tile": tile_of(nwave),
                  "pairs": pairs, "lanes": lanes}
-        self.launch(remainder.substitute.sized(half, 0), count, to="half_way", given="moved", **which)
-        self.launch(remainder.substitute.sized(half, 1), count, to="moved", given="half_way", **which)
+        self.launch(remainder.substitute.sized(half, 0, many), count, to="half_way", given="moved", **which)
+        self.launch(remainder.substitute.sized(half, 1, many), count, to="moved", given="half_way", **which)
 
     def finish(self) -> None:
         """1 / s, and the checks."""

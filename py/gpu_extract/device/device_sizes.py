@@ -49,7 +49,7 @@ class Sizes:
         """The work arrays."""
         s, fibres, n = self.shape, self.shape.fibres, self.shape.nwave * self.shape.fibres
         rows, most = self.half + 1, max(measure.SUMS, measure.SQUARES)
-        elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": sweeps.SIDES * n, "roots": n, "low": (s.hw + 1) * n,
+        elements = {"blocks": s.nd * (2 * s.hw + 1) * n, "sides": sweeps.SIDES * n, "roots": n,
                     "inverse": (self.wide + 1) * n, "shares": 2 * rows * n, "band": rows * n, "taken": rows * n,
                     "pair_low": 2 * rows * n, "sums": self.kept * n, "left": sweeps.SIDES * n,
                     "reciprocal": n, "tops": max(s.nd * (2 * s.hw + 1), rows + 1) * eliminate.STRETCHES * fibres,
@@ -58,7 +58,7 @@ class Sizes:
                     "groups": self.groups * most * fibres, "scratch": self.scratch(),
                     "far": rows * n if s.nd > 2 else 1}
         integers = {"flags": len(names("Flag")), "depth": 2, "listed": 2 * max(self.deepest, 1), "wider": 4, "own": 6,
-                    "halo": tiles_of(s.nwave), "pair_halo": 2 * tiles_of(s.nwave),
+                    "pair_halo": 2 * tiles_of(s.nwave),
                     "pole_halo": tiles_of(s.nwave, LONG)}
         return {**{name: ((size,), np.float64) for name, size in elements.items()},
                 **{name: ((size * fibres,), np.int32) for name, size in integers.items()}}

@@ -41,7 +41,7 @@ def questions_table() -> Array:
 
 
 def poles_table() -> Array:
-    """(rung, number): what sweeps.Pole says, for a spectrum that ends at 1."""
+    """(rung, number): what sweeps.Poles says, for a spectrum that ends at 1."""
     most, table = sweeps.MOST, np.zeros((len(LADDER), OF_RUNG))
     for row, (count, ratio), held in zip(table, LADDER, corrections(), strict=True):
         unit, groups = unit_poles(count, ratio), [{int(k): a for k, a in group.items()} for group in held["groups"]]

@@ -270,7 +270,7 @@ class Flow:
         with recorder.device_span("decorrelate"):
             weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
             if core is not None:
-                core.run(PieceNormal(views.icov, weight, views.x),
+                core.run(PieceNormal(views.icov, weight, views.x, views.low, views.halo),
                          PieceOut(views.flux, views.ivar, views.resolution, views.status), steps.stream, recorder)
         with recorder.device_span("judge"):
             steps.quality(psferr)

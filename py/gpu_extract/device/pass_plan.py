@@ -91,7 +91,7 @@ def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
               "windows": np.array([window_of(one) for one in all_of.known]),
               "reaches": np.array([window_of(one, all_of.far) for one in all_of.known])}
     if all_of.tails:
-        for layer in (*all_of.tails.layers, all_of.tails.rough):
+        for layer in all_of.tails.every:
             tables[f"cubic_{layer.every}"] = cubic(np.arange(layer.every) / layer.every)
     return tables
 
@@ -110,7 +110,7 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
     if all_of.tails:
         tables["large"] = np.array([large_change(job.psf, (one.fibres, job.plan.extended)) for one in geometries])
         tables["corners"] = np.array([window_of(one, all_of.far)[:2] for one in geometries])
-        for k, layer in enumerate((*all_of.tails.layers, all_of.tails.rough)):
+        for k, layer in enumerate(all_of.tails.every):
             tables |= {f"{name}_{k}": table
                        for name, table in tables_of(job, geometries, layer, all_of.tails).items()}
     return tables
@@ -136,7 +136,7 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     if all_of.noise is not None:
         arrays["noise"] = (shape.bundles, sizes.pixels), all_of.noise
     if all_of.tails:
-        layers, window = (*all_of.tails.layers, all_of.tails.rough), all_of.tails.window
+        layers, window = all_of.tails.every, all_of.tails.window
         nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
         arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64), "share": (bins, np.float64),
                    "tail_now": ((shape.bundles, *window[::-1]), np.float32),

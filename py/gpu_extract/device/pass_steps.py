@@ -1,4 +1,5 @@
 """The steps of a piece in one of two passes, as the kernels they queue. The rules are those of passes/."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -119,16 +120,17 @@ class PassSteps(Steps):
             return
         self._launch(tails.share_good, self._bins)
         self._trust("bright", "x")
+        past, to = (None, ("tails", "numbers_of")) if turn.first else ("past_bright", ("tail_now", None))
+        self._tails(every, range(len(every.layers)), (past, 1.0), to, tails.EVERY if turn.first else tails.LARGE)
+        rough = [len(every.layers)]      # to a tenth or so, added to the others
         if turn.first:
-            self._tails(every, None, "tails", "numbers_of", tails.EVERY)
-            self._take("tails", "numbers_of")
+            self._take(*to)
             self._trust("bright", "change")
-            self._rough_tails(every, (None, -1.0), "tails", "numbers_of", tails.EVERY)
-            return
-        self._tails(every, "past_bright", "tail_now", None, tails.LARGE)
-        self._rough_tails(every, ("past_bright", 1.0), "tail_now", None, tails.SMALL)
-        self._take("tail_now", None)
-        self._launch(tails.dim, self._pixels, tails="tail_now")
+            self._tails(every, rough, (past, -1.0), to, tails.EVERY)
+        else:
+            self._tails(every, rough, (past, 1.0), to, tails.SMALL)
+            self._take(*to)
+            self._launch(tails.dim, self._pixels, tails="tail_now")
 
     def _trust(self, target: str, x: str) -> None:
         """What tails are made of, of spectra."""
@@ -141,17 +143,18 @@ class PassSteps(Steps):
         self.answer(a.change, a.rhs, a.tail_state, again=True)
         self._lessen("change")
 
-    def _tails(self, every: Tails, before: str | None, target: str, numbers: str | None, wanted: int) -> None:
-        """Those of the wanted bins of bright - before."""
-        for k, layer in enumerate(every.layers):
-            self._layer(every, layer, k, (before, 1.0), wanted)
-        self._enlarge(every, every.layers[-1], "fine", target, numbers, added=False)
-
-    def _rough_tails(self, every: Tails, of: tuple[str | None, float], target: str, numbers: str | None,
-                     wanted: int) -> None:
-        """Those of sign (bright - before), of: (before, sign), to a tenth or so, added to others."""
-        self._layer(every, every.rough, len(every.layers), of, wanted)
-        self._enlarge(every, every.rough, None, target, numbers, added=True)
+    def _tails(self, every: Tails, places: Sequence[int], of: tuple[str | None, float], to: tuple[str, str | None],
+               wanted: int) -> None:
+        """Those of the wanted bins of sign (bright - before), of: (before, sign), by the layers at these places; the
+        rough one is added to what is there."""
+        for k in places:
+            layer = every.every[k]
+            self._layer(every, layer, k, of, wanted)
+        (rows, columns), coarse, rough = every.window, layer.grid(every.window), layer is every.rough
+        self._launch(tails.enlarge, self.shape.bundles * rows * columns, tails=to[0], fine=None if rough else "fine",
+                     coarse="grid" if layer.every > 1 else None, weights=f"cubic_{layer.every}", numbers=to[1],
+                     every=layer.every, coarse_rows=coarse[0], coarse_columns=coarse[1], rows=rows, columns=columns,
+                     added=int(rough))
 
     def _layer(self, every: Tails, layer: Layer, k: int, difference: tuple[str | None, float], wanted: int) -> None:
         shape, (ny, nx), grid = self.shape, self.sizes.stamp, layer.grid(every.window)
@@ -168,14 +171,6 @@ class PassSteps(Steps):
         self._launch(tails.gather_tails, shape.bundles * prod(grid), light="fine" if layer.every == 1 else "grid",
                      ranges=table["ranges"], rows=grid[0], columns=grid[1], outer=layer.reach / layer.every,
                      tall=ny / layer.every, wide=nx / layer.every, stamped=int(layer.stamped), **of, **drawn)
-
-    def _enlarge(self, every: Tails, layer: Layer, fine: str | None, target: str, numbers: str | None, *,
-                 added: bool) -> None:
-        coarse, (rows, columns) = layer.grid(every.window), every.window
-        self._launch(tails.enlarge, self.shape.bundles * rows * columns, tails=target, fine=fine,
-                     coarse="grid" if layer.every > 1 else None, weights=f"cubic_{layer.every}", numbers=numbers,
-                     every=layer.every, coarse_rows=coarse[0], coarse_columns=coarse[1], rows=rows, columns=columns,
-                     added=int(added))
 
     def draft(self) -> None:
         """What is left to the last pass: model, x, what a smoothed spectrum is expected to put on the pixels, and which

@@ -54,6 +54,11 @@ class Tails:
     window: tuple[int, int]
     far: int
 
+    @property
+    def every(self) -> tuple[Layer, ...]:
+        """All layers, the rough one last."""
+        return *self.layers, self.rough
+
 
 def reach_of(job: Job) -> int:
     """Pixels beyond a bundle's that its tails reach."""

@@ -72,9 +72,8 @@ class Steps:
         self._launch(image.look[self.sizes.dtype.itemsize], self.shape.bundles * image.LOOKERS, parts="looked",
                      lookers=image.LOOKERS)
         seen = self.shape.bundles * image.SEEN
-        self._launch(image.see, seen * image.GLIMPSES, seen="glimpsed", parts="looked",
-                     many=image.LOOKERS // image.GLIMPSES)
-        self._launch(image.see, seen, parts="glimpsed", many=image.GLIMPSES)
+        self._add_parts("glimpsed", "looked", seen * image.GLIMPSES, image.LOOKERS // image.GLIMPSES, largest=True)
+        self._add_parts("seen", "glimpsed", seen, image.GLIMPSES, largest=True)
         self.whiten()
 
     def whiten(self) -> None:
@@ -177,9 +176,10 @@ class Steps:
                      least=real.tiny, largest=real.max)
         self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), width=a.resolution.shape[1])
 
-    def _add_parts(self, whole: DeviceArray | str, parts: DeviceArray | str, lanes: int, count: int) -> None:
-        """whole = sums of `count` parts each, in order."""
-        self._launch(gradients.add_parts, lanes, whole=whole, parts=parts, count=count)
+    def _add_parts(self, whole: DeviceArray | str, parts: DeviceArray | str, lanes: int, count: int, *,
+                   largest: bool = False) -> None:
+        """whole = sums of `count` parts each, in order, or the largest."""
+        self._launch(gradients.add_parts, lanes, whole=whole, parts=parts, count=count, largest=int(largest))
 
     def _count(self, what: int, marks: DeviceArray, wanted: int, bins: tuple[int, int] | None = None) -> None:
         """How many of the bins, all by default, of every fibre have a mark, into one row of the counts."""

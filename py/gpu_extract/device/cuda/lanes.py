@@ -13,7 +13,10 @@ MOST = 17, 11    # bins of the other fibre and rows of a spot that a member of `
 BESIDE = 16     # most bins of the other fibre beyond those of a team's own
 TERMS = 48      # most terms along x times rows that a lane of `make` has in its registers
 MIDDLES = 16    # numbers that a member of `find_middles` asks for at once
-ELEMENTS = 8    # most numbers of a bin that a lane of `add_up` makes
+TOGETHER = 9    # widest band in which a thread has the registers for more: a pole that is summed with others, ...
+SOLVED = 2      # ... so many sums of poles at once that `substitute` solves for
+ASKED_TWICE = 13    # widest band in which a team (of 16) has the registers for two questions, by what it reads once
+EXTENDED = 4    # columns of an inverse that a lane of `extend` makes in bands of icov
 PRODUCT, SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
 
 
@@ -60,5 +63,5 @@ def block_lanes(pairs: int, nwave: int, columns: int, block: tuple[int, int], wa
 
 
 def fours(nwave: int) -> int:
-    """Lanes of transpose, rest, carry and take for a fibre, pair or vector."""
+    """Lanes of transpose, rest and mix for a fibre, pair or vector."""
     return -(-nwave // eliminate.FOUR)

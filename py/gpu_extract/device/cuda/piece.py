@@ -40,11 +40,14 @@ class PieceNormal:
     icov: (fibres, nd, 2 hw + 1, nwave) float64: icov[f, d, hw + k, j] couples bin (f, j) with (f + d, j + k); 0 where
         that bin does not exist or is in another bundle. Regularised; bins of weight 0 hold zeros
     weight, x: (fibres, nwave) float64; x is 0 where weight is
+    low, halo: factors of the fibres' own blocks, and rows before its tile where each was begun (text/sweeps.h)
     """
 
     icov: DeviceArray
     weight: DeviceArray
     x: DeviceArray
+    low: DeviceArray
+    halo: DeviceArray
 
 
 @dataclass(frozen=True)

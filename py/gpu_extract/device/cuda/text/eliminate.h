@@ -15,7 +15,7 @@
 #pragma once
 #include "recursions.h"
 
-constexpr int FOUR = 4;            // bins of a lane of transpose, rest, remainder.carry and take
+constexpr int FOUR = 4;            // bins of a lane of transpose, rest, schur and remainder.mix
 constexpr index FARTHER = 2;       // distance from which on fibres are asked whether they count
 constexpr int STRETCHES = 16;      // of a diagonal, of which each has a lane that looks for the largest element
 constexpr int WIDER = -1;          // mark of a fibre that needs more diagonals of S than the narrowest band has
@@ -142,29 +142,39 @@ BLOCK(64) void rest(index n, double *band, const double *blocks, const double *s
     }
 }
 
-// Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for every
-// column, from its diagonal upwards. What a row asks for is what the H rows before it have made.
-template <int H>
+// Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for C columns,
+// from their diagonals upwards, by the same rows of the factor. What a row asks for is what the H rows before it have made.
+template <int H, int C>
 BLOCK(64) void extend(index n, double *inverse, const double *low, const int *gate, index wanted, index wide, index width,
                       index nwave, index lanes)
 {
     Chosen chosen{gate, wanted, lanes};
-    index q = chosen.listed() ? n % nwave : n / lanes;
-    if (q <= H)
-        return;
-    EACH_CHOSEN(m, chosen, chosen.listed() ? n / nwave : n % lanes) {
+    int parts = (int)(nwave + C - 1) / C, q = (int)(chosen.listed() ? n % parts : n / lanes) * C;
+    EACH_CHOSEN(m, chosen, chosen.listed() ? n / parts : n % lanes) {
+        FOUND_ANEW(q);
         Read factor = rows_of(chosen, low, H + 1, m, nwave);
         Write z = rows_of(chosen, inverse, width, m, nwave);
-        double known[H];
-        EACH(b, H)
-            known[b] = z.first[(q - H + b) * z.row + (H - b) * z.element];
-        ONE_BY_ONE
-        for (index a = H + 1; a <= wide && a <= q; a++) {
-            double total = 0.0;
+        double known[C][H];
+        EACH(c, C)
+            EACH(b, H) {
+                int row = q + c - H + b;
+                known[c][b] = row >= 0 && q + c < (int)nwave ? z.first[row * z.row + (H - b) * z.element] : 0.0;
+            }
+        LOOP(int, up, H + 2 - C, smaller(q, (int)wide) + 1) {
+            int row = q - up;
+            double of_row[H];
             EACH(b, H)
-                total -= factor.at(q - a, b + 1) * known[b];
-            z.first[(q - a) * z.row + a * z.element] = total;
-            push_front(known, total);
+                of_row[b] = row >= 0 && row < (int)nwave ? factor.at(row, b + 1) : 0.0;
+            EACH(c, C) {
+                int a = up + c;
+                if (a <= H || a > (int)wide || row < 0 || q + c >= (int)nwave)
+                    continue;
+                double total = 0.0;
+                EACH(b, H)
+                    total -= of_row[b] * known[c][b];
+                z.first[row * z.row + a * z.element] = total;
+                push_front(known[c], total);
+            }
         }
     }
 }

@@ -20,10 +20,16 @@ LANE double sum_of(const double *values, index count)
     return total;
 }
 
-// Sums over the parts of a fibre, in order.
-BLOCK(32) void add_parts(index n, double *whole, const double *parts, index count)
+// Sums of parts, in order, or the largest of them and 0.
+BLOCK(32) void add_parts(index n, double *whole, const double *parts, index count, index largest)
 {
-    whole[n] = sum_of(parts + n * count, count);
+    double total = 0.0;
+    FOUR_AT_ONCE
+    for (int i = 0; i < (int)count; i++) {
+        double part = parts[n * count + i];
+        total = largest ? larger(total, part) : total + part;
+    }
+    whole[n] = total;
 }
 
 // Before the first iteration r = rhs, and all other vectors are 0; vectors: (VECTORS, fibres, nwave), r the first.

@@ -45,7 +45,7 @@ BLOCK(256) void whiten(index n, double *root, double *light, const Real *pixels,
 // What is seen of the pixels that are looked at: the largest ivar; the largest (ivar pix) pix where ivar is above 0; how
 // many pixels are illegal (ivar NaN, negative or infinite, or above 0 beside a pix that is no number). parts (bundles, 3,
 // lookers): of pixels c, c + lookers, ...
-constexpr int SEEN = 3, LOOKERS = 4096, GLIMPSES = 64;
+constexpr int SEEN = 3, LOOKERS = 4096, GLIMPSES = 64;      // numbers, their parts, and parts of these
 
 template <typename Real>
 BLOCK(128) void look(index n, double *parts, const Real *pixels, const index *places, index size, index lookers)
@@ -70,20 +70,4 @@ BLOCK(128) void look(index n, double *parts, const Real *pixels, const index *pl
     mine[0] = most;
     mine[lookers] = brightest;
     mine[2 * lookers] = illegal;
-}
-
-// seen = the largest of `many` parts each, a multiple of 16: first GLIMPSES of a number that is asked for, then that, for
-// (bundles, 3). Of the illegal ones that says whether there are any.
-BLOCK(32) void see(index n, double *seen, const double *parts, index many)
-{
-    constexpr int AT_ONCE = 16;
-    double most = 0.0;
-    LOOP(int, c, 0, (int)many / AT_ONCE) {
-        double values[AT_ONCE];
-        EACH(b, AT_ONCE)
-            values[b] = parts[n * many + c * AT_ONCE + b];
-        EACH(b, AT_ONCE)
-            most = values[b] > most ? values[b] : most;
-    }
-    seen[n] = most;
 }

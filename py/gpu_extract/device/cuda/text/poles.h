@@ -14,7 +14,7 @@ BLOCK(64) void divide(index n, double *inverse, double *sums, const double *side
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[STATUS] != GOOD)
         return;
-    double total = table[fibre[RUNG] * Pole::ROW + 1] * sqrt(fibre[BOUND]), *sum = sums + j * kept * lanes + i;
+    double total = table[fibre[RUNG] * Poles::ROW + 1] * sqrt(fibre[BOUND]), *sum = sums + j * kept * lanes + i;
     Read given = rows_of(sides, SIDES, i, lanes);
     EACH(r, SIDES)
         sum[r * lanes] = given.at(j, r) * total - sum[r * lanes];
@@ -69,7 +69,7 @@ BLOCK(32) void agree(index i, int *flags, const double *groups, double *facts, c
     if (geometric > 0.0)
         worst = larger(worst, larger(fabs(cross - s1x) / geometric, fabs(both - sxx) / sxx));
     most = fibre[EXCESS] > 1.0 ? 0.1 * most : most;
-    double enough = table[fibre[RUNG] * Pole::ROW + Pole::BEYOND];
+    double enough = table[fibre[RUNG] * Poles::ROW + Poles::BEYOND];
     if (!(worst <= agreement && share <= most && moves <= enough && ones + both < INFINITY))
         fibre[STATUS] = FAILED;
 }

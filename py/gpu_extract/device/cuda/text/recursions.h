@@ -113,24 +113,52 @@ template <int H> LANE void safe_row(double (&row)[H + 1], const Pending<H> &pend
     row[0] = fma(-TINY, diagonal, row[0]) > 0.0 ? row[0] : diagonal;
 }
 
-// Rows start .. stop - 1 of a band matrix are eliminated: what they take from the rows behind. STORED: the factor's rows
-// from `keep` on go to `low`; otherwise the next row is waited for where it takes no time.
-template <int H, bool STORED>
-LANE Pending<H> eliminate_rows(Write low, Read band, index start, index keep, index stop)
+// A right side less what the rows before have taken of it, which is what it takes of those behind.
+template <int H> LANE double before(double value, const double (&low)[H + 1], double (&waiting)[H + 1])
 {
+    value += waiting[0];
+    EACH_FROM(b, 1, H + 1)
+        waiting[b - 1] = fma(-low[b], value, waiting[b]);
+    return value;
+}
+
+// Rows start .. stop - 1 of a band matrix are eliminated: what they take from the rows behind. N: of a pole, the matrix +
+// `shift` with so many right sides; 0: as it stands, with safe pivots. STORED: rows from `keep` on, forward substitutions and
+// the factor, go to `out`, and have a loop of their own; otherwise the next row is waited for where it takes no time.
+template <int H, int N, bool STORED>
+LANE Pending<H> eliminate_alone(Write out, Read band, Read sides, double shift, index start, index keep, index stop)
+{
+    constexpr int SOME = N > 0 ? N : 1;
     Pending<H> pending;
-    double row[H + 1], next[H + 1], scaled[H + 1];
+    double waiting[SOME][H + 1] = {}, row[H + 1], next[H + 1], asked[SOME], ahead[SOME], made[N + H + 1];
     band.get(row, start);
-    LOOP(index, j, start, stop) {
-        band.get(next, j + 1 < stop ? j + 1 : j);
-        safe_row(row, pending);
-        scale<H>(scaled, row);
-        if (STORED && j >= keep)
-            low.put(scaled, j);
-        pending.step(row, scaled);
-        EACH(a, STORED ? 0 : H + 1)
-            KNOWN_BY_NOW(next[a]);
-        copy(row, next);
+    if constexpr (N > 0)
+        sides.get(asked, start);
+    EACH(kept, STORED ? 2 : 1) {
+        LOOP(index, j, kept ? keep : start, (kept || !STORED ? stop : keep)) {
+            double low[H + 1];
+            band.get(next, j + 1 < stop ? j + 1 : j);
+            if constexpr (N > 0) {
+                sides.get(ahead, j + 1 < stop ? j + 1 : j);
+                pending.add_to(row);
+                row[0] += shift;
+            } else {
+                safe_row(row, pending);
+            }
+            scale<H>(low, row);
+            EACH(r, N)
+                made[r] = before<H>(asked[r], low, waiting[r]);
+            EACH(a, H + 1)
+                made[N + a] = low[a];
+            if (kept)
+                out.put(made, j);
+            pending.step(row, low);
+            EACH(a, STORED ? 0 : H + 1)
+                KNOWN_BY_NOW(next[a]);
+            copy(row, next);
+            EACH(r, N)
+                asked[r] = ahead[r];
+        }
     }
     return pending;
 }
@@ -148,7 +176,7 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
     ONE_BY_ONE
     for (bool first = true; first || (!same && back < at); first = false) {
         back = first ? back : 2 * back;
-        Pending<H> now = eliminate_rows<H, false>(Write{}, band, at > back ? at - back : 0, at, at);
+        Pending<H> now = eliminate_alone<H, 0, false>({}, band, {}, 0.0, at > back ? at - back : 0, at, at);
         same = !first;
         EACH(b, H) {
             double diagonal = at + b < nwave ? band.one(at + b) : 0.0, taken = now.rows[b][0];
@@ -162,11 +190,11 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
 // Rows that a substitution of N right sides asks for at once, while it works through as many: a row takes less time than
 // memory does.
 template <int H, int N> struct Abreast {
-    static constexpr int MOST = H <= 10 ? 4 : H <= 21 ? 2 : 1, MANY = MOST > N ? MOST / N : 1;
+    static constexpr int MOST = H <= 10 ? 4 : H <= 21 ? 2 : 1, MANY = MOST > 1 && N > 1 ? MOST / 2 : MOST;
     double low[MANY][H + 1], value[MANY][N];
 
     // Rows from `first` on, downwards or upwards, at most the last one.
-    LANE void ask(Read factor, Read given, index first, index last, bool down)
+    template <typename Given> LANE void ask(Read factor, Given given, index first, index last, bool down)
     {
         EACH(a, MANY) {
             index at = down ? first + a : first - a;
@@ -178,7 +206,8 @@ template <int H, int N> struct Abreast {
 };
 
 // Forward substitution: y = L^-1 of what is given, N right sides.
-template <int H, int N = 1> LANE void forward_rows(Write y, Read given, Read low, index start, index keep, index stop)
+template <int H, int N = 1, typename To, typename Given>
+LANE void forward_rows(To y, Given given, Read low, index start, index keep, index stop)
 {
     constexpr int MANY = Abreast<H, N>::MANY;
     double waiting[N][H + 1] = {};
@@ -189,11 +218,8 @@ template <int H, int N = 1> LANE void forward_rows(Write y, Read given, Read low
         next.ask(low, given, j + MANY, stop - 1, true);
         EACH(a, MANY) {
             double value[N];
-            EACH(r, N) {
-                value[r] = here.value[a][r] + waiting[r][0];
-                EACH_FROM(b, 1, H + 1)
-                    waiting[r][b - 1] = fma(-here.low[a][b], value[r], waiting[r][b]);
-            }
+            EACH(r, N)
+                value[r] = before<H>(here.value[a][r], here.low[a], waiting[r]);
             if (keep <= j + a && j + a < stop)
                 y.put(value, j + a);
         }
@@ -213,8 +239,8 @@ template <int H> LANE double behind(double value, const double (&low)[H + 1], do
 
 // Back substitution of N right sides from row stop - 1 up to row `keep`; rows from `known` on are not stored. Returns the
 // sum of the stored rows of the first one times those of `weights`, from the last to the first.
-template <int H, int N = 1>
-LANE double backward_rows(Write x, Read y, Read low, Read weights, index keep, index known, index stop)
+template <int H, int N = 1, typename To, typename Given>
+LANE double backward_rows(To x, Given y, Read low, Read weights, index keep, index known, index stop)
 {
     constexpr int MANY = Abreast<H, N>::MANY;
     double later[N][H] = {}, total = 0.0;
@@ -262,60 +288,40 @@ template <int H, int WIDE> struct Inverse {
     }
 };
 
-// One pole down: rows of y_1, y_x (forward substitutions) and the factor of S + shift.
-template <int H>
-LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
-{
-    Pending<H> pending;
-    double waiting[SIDES][H + 1] = {}, row[H + 1], next[H + 1], asked[SIDES], ahead[SIDES], out[SIDES + H + 1];
-    band.get(row, start);
-    sides.get(asked, start);
-    EACH(kept, 2) {       // the rows that are stored have a loop of their own
-        LOOP(index, j, kept ? keep : start, (kept ? stop : keep)) {
-            double low[H + 1];
-            band.get(next, j + 1 < stop ? j + 1 : j);
-            sides.get(ahead, j + 1 < stop ? j + 1 : j);
-            pending.add_to(row);
-            row[0] += shift;
-            scale<H>(low, row);
-            EACH(r, SIDES) {
-                double value = out[r] = asked[r] + waiting[r][0];
-                EACH_FROM(b, 1, H + 1)
-                    waiting[r][b - 1] = fma(-low[b], value, waiting[r][b]);
-            }
-            EACH(a, H + 1)
-                out[SIDES + a] = low[a];
-            if (kept)
-                work.put(out, j);
-            pending.step(row, low);
-            copy(row, next);
-            copy(asked, ahead);
-        }
-    }
-}
+// A pole on its way up, or, where N is 0, a factor alone, row by row: what it carries, and the row that was asked for.
+template <int H, int ND, int N> struct Rising {
+    static constexpr int WIDE = H > ND ? H : ND;
+    Inverse<H, WIDE> carried;
+    double later[N > 0 ? N : 1][H] = {}, in[N + H + 1];
 
-// The same pole up, or, where N is 0, a factor alone, from row stop - 1 on: rows keep .. known - 1 of the N solutions, for 1
-// and x, and of z_0 .. z_ND of the inverse.
+    // The N solutions, for 1 and x, and z_0 .. z_ND of the inverse in row j; the next one, not above `keep`, is asked for.
+    LANE void row(double (&out)[N + ND + 1], Read work, index j, index keep)
+    {
+        double next[N + H + 1], low[H + 1], z[WIDE + 1];
+        work.get(next, j > keep ? j - 1 : j);
+        EACH(a, H + 1)
+            low[a] = in[N + a];
+        EACH(r, N)
+            out[r] = behind<H>(in[r] * low[0], low, later[r]);
+        carried.row(z, low);
+        EACH(a, ND + 1)
+            out[N + a] = z[a];
+        copy(in, next);
+    }
+};
+
+// Rows keep .. known - 1 of that, from row stop - 1 on.
 template <int H, int ND, int N> LANE void invert_rows(Write found, Read work, index keep, index known, index stop)
 {
-    constexpr int WIDE = H > ND ? H : ND;
-    Inverse<H, WIDE> carried;
-    double later[N > 0 ? N : 1][H] = {}, in[N + H + 1], next[N + H + 1], low[H + 1], z[WIDE + 1], out[N + ND + 1];
-    work.get(in, stop - 1);
+    Rising<H, ND, N> pole;
+    double out[N + ND + 1];
+    work.get(pole.in, stop - 1);
     EACH(kept, 2) {
         ONE_BY_ONE
         for (index j = (kept ? known : stop) - 1; j >= (kept ? keep : known); j--) {
-            work.get(next, j > keep ? j - 1 : j);
-            EACH(a, H + 1)
-                low[a] = in[N + a];
-            EACH(r, N)
-                out[r] = behind<H>(in[r] * low[0], low, later[r]);
-            carried.row(z, low);
-            EACH(a, ND + 1)
-                out[N + a] = z[a];
+            pole.row(out, work, j, keep);
             if (kept)
                 found.put(out, j);
-            copy(in, next);
         }
     }
 }

@@ -11,31 +11,42 @@
 #include "eliminate.h"
 #include "sweeps.h"
 
+constexpr int FIVE = 5;       // bins of a lane of `carry` and `take`
 constexpr int THREE = 3;      // sums of a lane of `carry` and `take`, a third of a fibre's apart: neighbours read neighbours
 
-// Which vectors a lane works on, those of both sides, and the part of them; many: of a fibre or pair, that has room for so
-// many.
-struct Vectors {
-    index one, lane, part, at, row, between;      // at: of row 0; row, between: to the next row, to the other side
+// Rows of vectors of both sides, `between` apart, of one pole or sum or of two, which are `next` apart.
+template <typename Kind> struct Sides {
+    Kind *first;
+    index row, between, next;
 
-    LANE Vectors(index n, index many, index room, index lanes)
-        : one(n % many), lane(n / many % lanes), part(n / (many * lanes)), at(lane * room + one),
-          row(room * lanes * SIDES), between(room * lanes)
+    LANE Kind &at(index j, int n) const { return first[j * row + n % SIDES * between + n / SIDES * next]; }
+    template <int N> LANE void get(double (&values)[N], index j) const
     {
+        EACH(n, N)
+            values[n] = at(j, n);
     }
-    LANE Read of(const double *vectors) const { return {vectors + at, row, between}; }
-    LANE Write to(double *vectors) const { return {vectors + at, row, between}; }
+    template <int N> LANE void put(const double (&values)[N], index j) const
+    {
+        EACH(n, N)
+            at(j, n) = values[n];
+    }
 };
 
-// The sums of a lane, of `count` that a fibre has: where it has fewer, its first one takes the place of the others, and where
-// it has none there is nothing to do.
-struct Sums {
-    static constexpr index BESIDE = Pole::RANK / THREE;
+// Those of the poles or sums of a fibre or pair, that has room for so many.
+template <typename Kind> LANE Sides<Kind> sides_of(Kind *vectors, index one, index next, index lane, index room, index lanes)
+{
+    return {vectors + lane * room + one, room * lanes * SIDES, room * lanes, next};
+}
+
+// The MANY sums of a lane, of `count` that a fibre has: where it has fewer, its first one takes the place of the others, and
+// where it has none there is nothing to do.
+template <int MANY = THREE> struct Sums {
+    static constexpr index BESIDE = Poles::RANK / MANY;
     index first, apart, count;
     bool none;
 
     LANE Sums(index n, index count)
-        : first(n % BESIDE), apart((count + THREE - 1) / THREE), count(count), none(first >= apart)
+        : first(n % BESIDE), apart((count + MANY - 1) / MANY), count(count), none(first >= apart)
     {
     }
     LANE bool has(index k) const { return first + k * apart < count; }
@@ -46,10 +57,10 @@ struct Sums {
 struct Both {
     const double *first;
     index row, between;
-    Sums sums;
+    Sums<> sums;
 
-    LANE Both(const double *vectors, const Sums &sums, index lane, index lanes)
-        : first(vectors + lane * Pole::RANK), row(SIDES * lanes * Pole::RANK), between(lanes * Pole::RANK), sums(sums)
+    LANE Both(const double *vectors, const Sums<> &sums, index lane, index lanes)
+        : first(vectors + lane * Poles::RANK), row(SIDES * lanes * Poles::RANK), between(lanes * Poles::RANK), sums(sums)
     {
     }
     LANE double at(index j, index r, index k) const { return first[j * row + r * between + sums.at(k)]; }
@@ -62,22 +73,22 @@ struct Band {
     int reach;
 };
 
-// total += SIGN times a band matrix times v at FOUR bins from p on. What a lane reads of the matrix serves all of its
+// total += SIGN times a band matrix times v at FIVE bins from p on. What a lane reads of the matrix serves all of its
 // vectors.
 template <int SIGN>
-LANE void add_products(double (&total)[THREE][SIDES][FOUR], const Band &band, const Both &v, int p, int nwave)
+LANE void add_products(double (&total)[THREE][SIDES][FIVE], const Band &band, const Both &v, int p, int nwave)
 {
-    double here[THREE][SIDES][FOUR];
+    double here[THREE][SIDES][FIVE];
     int begin = p - band.reach;
     EACH(k, THREE)
         EACH(side, SIDES)
-            EACH(b, FOUR)
+            EACH(b, FIVE)
                 here[k][side][b] = 0 <= begin + b && begin + b < nwave ? v.at(begin + b, side, k) : 0.0;
-    FOUR_AT_ONCE
+    TWO_AT_ONCE
     for (int k = -band.reach; k <= band.reach; k++) {
         const double *row = band.first + p * band.diagonal + k * (k < 0 ? band.before : band.after);
-        int next = p + FOUR + k;
-        EACH(b, FOUR) {
+        int next = p + FIVE + k;
+        EACH(b, FIVE) {
             bool there = 0 <= p + b + k && p + b + k < nwave && p + b < nwave;
             double value = there ? row[b * band.diagonal] : 0.0;
             EACH(one, THREE)
@@ -88,15 +99,6 @@ LANE void add_products(double (&total)[THREE][SIDES][FOUR], const Band &band, co
             EACH(side, SIDES)
                 push_back(here[one][side], 0 <= next && next < nwave ? v.at(next, side, one) : 0.0);
     }
-}
-
-// Sums that a fibre has of a group.
-LANE index sums_of(const Fibre &fibre, const double *table, index group)
-{
-    if (fibre[STATUS] != GOOD)
-        return 0;
-    const double *rung = table + fibre[RUNG] * Pole::ROW;
-    return Pole::here(rung, Pole::BEYOND, group) > 0 ? (index)rung[Pole::BEYOND + 1] : 0;
 }
 
 // to = sums of `count` vectors, FOUR bins, `rows` of which there are: element (k, t) of their parts is parts[k from + t next].
@@ -126,20 +128,18 @@ BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int
                     index back, index kept, index nwave, index lanes)
 {
     index i = n % lanes, side = n / lanes % SIDES, p = n / (lanes * SIDES) * FOUR;
-    Fibre fibre{facts, flags, i, lanes};
-    index count = sums_of(fibre, table, group);
-    if (count == 0)
+    Poles poles({facts, flags, i, lanes}, table, Poles::BEYOND, group);
+    if (poles.sums() == 0)
         return;
-    const double *rung = table + fibre[RUNG] * Pole::ROW, *parts = rung + Pole::SUMMED + group * Pole::GROUP * Pole::RANK;
     int rows = (int)smaller((index)FOUR, nwave - p);
     index first = (p * SIDES + side) * lanes + i, row = SIDES * lanes;
     if (back)
-        add_parts<Pole::CORRECTING>(to + first * Pole::GROUP, given + first * Pole::RANK, row * Pole::GROUP, row * Pole::RANK,
-                                    parts, 1, Pole::RANK, (int)count, rows);
+        add_parts<Poles::CORRECTING>(to + first * Poles::GROUP, given + first * Poles::RANK, row * Poles::GROUP,
+                                     row * Poles::RANK, poles.parts(), 1, Poles::RANK, (int)poles.sums(), rows);
     else
-        add_parts<Pole::RANK>(to + first * Pole::RANK, given + ((p * kept + side) * lanes + i) * Pole::GROUP,
-                              row * Pole::RANK, kept * lanes * Pole::GROUP, parts, Pole::RANK, 1,
-                              (int)Pole::here(rung, Pole::BEYOND, group), rows);
+        add_parts<Poles::RANK>(to + first * Poles::RANK, given + ((p * kept + side) * lanes + i) * Poles::GROUP,
+                               row * Poles::RANK, kept * lanes * Poles::GROUP, poles.parts(), Poles::RANK, 1,
+                               (int)poles.count, rows);
 }
 
 // moved = G^T v of the pairs at a distance. own: rows of one integer a pair: the lane of the factor that
@@ -150,11 +150,11 @@ BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, con
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
                      index distance, index nwave, index lanes, index size)
 {
-    index m = n / Sums::BESIDE % (2 * lanes);
-    int q = (int)(n / (Sums::BESIDE * 2 * lanes)) * FOUR;
+    index m = n / Sums<>::BESIDE % (2 * lanes);
+    int q = (int)(n / (Sums<>::BESIDE * 2 * lanes)) * FIVE;
     Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
-    index count = pair.j < 0 ? 0 : sums_of(Fibre{facts, flags, pair.i, lanes}, table, group);
-    Sums sums(n, count);
+    index count = pair.j < 0 ? 0 : Poles({facts, flags, pair.i, lanes}, table, Poles::BEYOND, group).sums();
+    Sums<> sums(n, count);
     if (q == 0 && sums.first == 0) {
         bool chained = distance == 1 && depth[m] > 0;
         own[m] = count > 0 && !chained ? (int)pair.j : -1;
@@ -163,37 +163,42 @@ BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, con
     }
     if (sums.none)
         return;
-    double total[THREE][SIDES][FOUR] = {};
-    add_products<1>(total, Band{pair.g, pair.row + pair.column, pair.row, pair.row, H}, Both(mixed, sums, pair.i, lanes), q, (int)nwave);
+    double total[THREE][SIDES][FIVE] = {};
+    add_products<1>(total, Band{pair.g, pair.row + pair.column, pair.row, pair.row, H}, Both(mixed, sums, pair.i, lanes), q,
+                    (int)nwave);
     EACH(k, THREE)
         EACH(side, SIDES)
-            EACH(b, FOUR)
+            EACH(b, FIVE)
                 if (q + b < (int)nwave)
-                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Pole::RANK + sums.at(k)] =
+                    moved[(((q + b) * SIDES + side) * 2 * lanes + m) * Poles::RANK + sums.at(k)] =
                         total[k][side][b];
 }
 
 // L^-1 of what is given, or, `UP`, L^-T D^-1 of it: rows of a tile of both sides. It begins one halo before them, which is
 // enough for a correction.
-template <int H, int UP> LANE void substitute_rows(Write to, Read given, Read low, const Tile &cut, index halo)
+template <int H, int UP, int N>
+LANE void substitute_rows(Sides<double> to, Sides<const double> given, Read low, const Tile &cut, index halo)
 {
     if constexpr (UP != 0)
-        backward_rows<H, SIDES>(to, given, low, Read{low.first, 0, 0}, cut.first, cut.last, cut.stop(halo));
+        backward_rows<H, N>(to, given, low, Read{low.first, 0, 0}, cut.first, cut.last, cut.stop(halo));
     else
-        forward_rows<H, SIDES>(to, given, low, cut.start(halo), cut.first, cut.last);
+        forward_rows<H, N>(to, given, low, cut.start(halo), cut.first, cut.last);
 }
 
-// The vectors of pairs that `own` has in its row `chained`.
-template <int H, int UP>
+// The vectors of pairs that `own` has in its row `chained`, of MANY sums: a row of the factor serves all of them.
+template <int H, int UP, int MANY>
 BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
                           index chained, index nwave, index tile, index pairs, index lanes)
 {
-    Vectors mine(n, Pole::RANK, Pole::RANK, pairs);
-    index i = own[chained * pairs + mine.lane];
-    if (i >= 0 && mine.one < own[2 * pairs + mine.lane])
-        substitute_rows<H, UP>(mine.to(to), mine.of(given),
-                               chained ? Read{low + i * nwave * (H + 1), H + 1, 1} : rows_of(low, H + 1, i, lanes),
-                               Tile(mine.part, tile, nwave), longest(halo, i, tile, nwave, lanes));
+    index m = n / Sums<MANY>::BESIDE % pairs, i = own[chained * pairs + m];
+    Sums<MANY> sums(n, own[2 * pairs + m]);
+    if (i < 0 || sums.none)
+        return;
+    index one = sums.at(0), next = sums.at(MANY - 1) - one;
+    substitute_rows<H, UP, MANY * SIDES>(
+        sides_of(to, one, next, m, Poles::RANK, pairs), sides_of(given, one, next, m, Poles::RANK, pairs),
+        chained ? Read{low + i * nwave * (H + 1), H + 1, 1} : rows_of(low, H + 1, i, lanes),
+        Tile(n / (Sums<MANY>::BESIDE * pairs), tile, nwave), longest(halo, i, tile, nwave, lanes));
 }
 
 // beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
@@ -203,19 +208,20 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
                     const int *halves, index group, double distant, index distance, index nwave, index reach,
                     index lanes, index size)
 {
-    index i = n / Sums::BESIDE % lanes, row = SIDES * lanes * Pole::RANK;
-    int p = (int)(n / (Sums::BESIDE * lanes)) * FOUR;
+    index i = n / Sums<>::BESIDE % lanes, row = SIDES * lanes * Poles::RANK;
+    int p = (int)(n / (Sums<>::BESIDE * lanes)) * FIVE;
     Fibre fibre{facts, flags, i, lanes};
-    index count = sums_of(fibre, table, group);
-    Sums sums(n, count);
+    index count = Poles(fibre, table, Poles::BEYOND, group).sums();
+    Sums<> sums(n, count);
     if (sums.none)
         return;
-    double total[THREE][SIDES][FOUR] = {};
+    double total[THREE][SIDES][FIVE] = {};
     bool any = distance == 1;
     if (any)
         add_products<1>(total, Band{taken + i, (reach + 1) * lanes, reach * lanes, lanes, halves[fibre[WIDTH]]},
                         Both(mixed, sums, i, lanes), p, (int)nwave);
     LOOP(index, way, 0, 2) {
+        FOUND_ANEW(p);
         index m = way * lanes + i;
         Pair<H> pair(m, blocks, sizes, distant, distance, lanes, size);
         any = any || pair.j >= 0;
@@ -225,12 +231,12 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
     }
     if (!any)
         return;
-    double *to = beyond + p * row + i * Pole::RANK;
+    double *to = beyond + p * row + i * Poles::RANK;
     EACH(k, THREE)
         EACH(side, SIDES)
-            EACH(b, FOUR)
+            EACH(b, FIVE)
                 if (p + b < (int)nwave && sums.has(k)) {
-                    double *here = to + b * row + side * lanes * Pole::RANK + sums.at(k);
+                    double *here = to + b * row + side * lanes * Poles::RANK + sums.at(k);
                     *here = (distance > 1 ? *here : 0.0) + total[k][side][b];
                 }
 }
@@ -241,10 +247,10 @@ BLOCK(32) void pole_again(index n, double *to, const double *given, const double
                           int *flags, const double *table, index group, index width, index columns, index nwave,
                           index tile, index lanes)
 {
-    Vectors mine(n, Pole::CORRECTING, Pole::GROUP, lanes);
-    Pole pole(mine.at, facts, flags, table, Pole::BEYOND, group, width, lanes);
-    if (pole.wanted)
-        substitute_rows<H, UP>(mine.to(to), mine.of(given),
-                               Read{work + SIDES * pole.many + mine.at, columns * pole.many, pole.many},
-                               Tile(mine.part, tile, nwave), longest(halo, mine.lane, tile, nwave, lanes));
+    index one = n % Poles::CORRECTING, i = n / Poles::CORRECTING % lanes, many = Poles::GROUP * lanes;
+    if (one < Poles({facts, flags, i, lanes}, table, Poles::BEYOND, group, width).count)
+        substitute_rows<H, UP, SIDES>(
+            sides_of(to, one, 0, i, Poles::GROUP, lanes), sides_of(given, one, 0, i, Poles::GROUP, lanes),
+            Read{work + SIDES * many + i * Poles::GROUP + one, columns * many, many},
+            Tile(n / (Poles::CORRECTING * lanes), tile, nwave), longest(halo, i, tile, nwave, lanes));
 }

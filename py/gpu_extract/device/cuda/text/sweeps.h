@@ -57,8 +57,8 @@ TEAMS(10) void factor(index n, double *low, const int *halo, const int *gate, co
     Chosen chosen{gate, open, lanes};
     Tile mine(n / chosen.beside(), tile, nwave);
     EACH_CHOSEN(i, chosen, n % chosen.beside())
-        factor_rows<H, T>(rows_of(chosen, low, H + 1, i, nwave), Read{band + place + i * between, row, element},
-                          mine.number ? mine.start(halo[mine.number * lanes + i]) : 0, mine.first, mine.last);
+        eliminate_rows<H, 0, T>(rows_of(chosen, low, H + 1, i, nwave), Read{band + place + i * between, row, element}, {}, 0.0,
+                                mine.number ? mine.start(halo[mine.number * lanes + i]) : 0, mine.first, mine.last);
 }
 
 // inverse = the inverse within its band, rows of `width`, from factors.
@@ -124,51 +124,54 @@ LANE bool holds(const int *flags, index i, index lanes) { return flags[STATUS * 
 
 constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c / bound, 1 - g, fact, value
 
-// Sets of questions about S, so many lanes a set (device_tables): the first, and beside it, with U of farther fibres, set
+// Sets of questions about S, MANY of them a lane (device_tables): the first, and beside it, with U of farther fibres, set
 // `beyond`, or the second where that is none; or, where `between` > 0, that of the fibre's rung alone; or, where it is below
 // 0, set -between. Nothing is cut here: what is asked about is nearly singular on purpose, and forgets nothing.
-template <int H, int T>
+template <int H, int MANY, int T>
 TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                   int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
 {
-    index i = n % lanes, q = n / lanes % QUESTIONS, set = n / lanes / QUESTIONS;
+    index i = n % lanes, q = n / lanes * MANY, set = q / QUESTIONS;
     Fibre fibre{facts, flags, i, lanes};
     if (fibre[ACTIVE] == 0)
         return;
     set = between > 0 ? 1 + fibre[RUNG] : between < 0 ? -between : set == 0 ? 0 : beyond > 0 ? beyond : 1;
-    const double *asked = questions + (set * QUESTIONS + q) * ASKED, *share = set == beyond ? far : taken;
-    yes[n] = definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked[0],
-                                 asked[1] * fibre[BOUND], asked[2], nwave);
+    const double *share = set == beyond ? far : taken;
+    Question asked[MANY];
+    EACH(m, MANY) {
+        const double *numbers = questions + (set * QUESTIONS + q % QUESTIONS + m) * ASKED;
+        asked[m] = {numbers[0], numbers[1] * fibre[BOUND], numbers[2], true};
+    }
+    definite_rows<H, T>(rows_of(band, reach + 1, i, lanes), rows_of(share, reach + 1, i, lanes), asked, nwave);
+    EACH(m, MANY)
+        yes[(q + m) * lanes + i] = asked[m].yes ? 1.0 : 0.0;
 }
 
-// Poles, so many at a time (GROUP), of the fibres whose band has number `width`: what lane m of them works on. table:
-// rows of ROW numbers for every rung: how many poles, the sum of their weights, shifts, weights; from BEYOND on what S has
-// beyond its band (remainder.h): the largest correction of the flux that is made well enough, how many sums of poles make it
-// (RANK at most), how many poles of each of the first OF_BEYOND groups, the first ones, CORRECTING at most, are in them, and of
-// these RANK parts each.
-struct Pole {
+// A fibre's poles of a group, GROUP at most, which are worked on together. table: rows of ROW numbers for every rung: how many
+// poles, the sum of their weights, shifts, weights; from BEYOND on what S has beyond its band (remainder.h): the largest
+// correction of the flux that is made well enough, how many sums of poles make it (RANK at most), how many poles of each of the
+// first OF_BEYOND groups, the first ones, CORRECTING at most, are in them, and of these RANK parts each.
+struct Poles {
     static constexpr index GROUP = 16, MOST = 64, OF_BEYOND = 3, CORRECTING = 12, RANK = 6, BEYOND = 2 + 2 * MOST,
-                           SUMMED = BEYOND + 2 + OF_BEYOND, ROW = SUMMED + OF_BEYOND * GROUP * RANK;
-    index fibre, many;
-    double shift;
-    bool wanted;
+                           SUMMED = BEYOND + 2 + OF_BEYOND, ROW = SUMMED + OF_BEYOND * GROUP * RANK, ANY = -1;
+    const double *rung;
+    index of, first, count;      // the group's first one, how many there are
+    double bound, scale;
 
-    // of: 0 for all poles, BEYOND
-    LANE Pole(index m, double *facts, int *flags, const double *table, index of, index group, index width, index lanes)
-        : fibre(m / GROUP), many(GROUP * lanes), shift(0.0), wanted(false)
+    // of: 0 for all poles, BEYOND for those that make corrections; width: of the fibres whose band has this number, ANY of all
+    LANE Poles(const Fibre &fibre, const double *table, index of, index group, index width = ANY)
+        : rung(table), of(of), first(group * GROUP), count(0), bound(fibre[BOUND]), scale(bound * sqrt(bound))
     {
-        Fibre own{facts, flags, fibre, lanes};
-        if (own[STATUS] != GOOD || own[WIDTH] != width)
+        if (fibre[STATUS] != GOOD || (width != ANY && fibre[WIDTH] != width))
             return;
-        const double *rung = table + own[RUNG] * ROW;
-        wanted = m % GROUP < here(rung, of, group);
-        shift = wanted ? rung[2 + group * GROUP + m % GROUP] * own[BOUND] : 0.0;
+        rung += fibre[RUNG] * ROW;
+        count = smaller((index)(of ? rung[BEYOND + 2 + group] : rung[0] - (double)first), GROUP);
     }
-    // Poles of a group.
-    static LANE index here(const double *rung, index of, index group)
-    {
-        return smaller((index)(of ? rung[BEYOND + 2 + group] : rung[0] - (double)(group * GROUP)), GROUP);
-    }
+    LANE double shift(index p) const { return rung[2 + first + p] * bound; }
+    LANE double weight(index p) const { return of ? scale : rung[2 + first + p] * rung[2 + MOST + first + p] * scale; }
+    // Sums that make corrections, and the poles' parts of them.
+    LANE index sums() const { return count > 0 ? (index)rung[BEYOND + 1] : 0; }
+    LANE const double *parts() const { return rung + SUMMED + first * RANK; }
 };
 
 // work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
@@ -177,13 +180,14 @@ TEAMS(10) void poles_down(index n, double *work, const double *band, const doubl
                           int *flags, const double *table, index group, index width, index columns, index nwave, index tile,
                           index reach, index lanes)
 {
-    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, 0, group, width, lanes);
-    if (!pole.wanted)
+    index many = Poles::GROUP * lanes, p = n % Poles::GROUP, i = n % many / Poles::GROUP;
+    Poles poles({facts, flags, i, lanes}, table, 0, group, width);
+    if (p >= poles.count)
         return;
-    index i = pole.fibre;
-    Tile mine(n / pole.many, tile, nwave);
-    pole_down<H, T>(rows_of(work, columns, n % pole.many, pole.many), rows_of(band, reach + 1, i, lanes),
-                    rows_of(sides, SIDES, i, lanes), pole.shift, mine.above(halo, i, lanes), mine.first, mine.last);
+    Tile mine(n / many, tile, nwave);
+    eliminate_rows<H, SIDES, T>(rows_of(work, columns, n % many, many), rows_of(band, reach + 1, i, lanes),
+                                rows_of(sides, SIDES, i, lanes), poles.shift(p), mine.above(halo, i, lanes), mine.first,
+                                mine.last);
 }
 
 // found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
@@ -192,43 +196,83 @@ TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const in
                             const double *table, index group, index width, index columns, index nwave, index tile,
                             index lanes)
 {
-    Pole pole(n % (Pole::GROUP * lanes), facts, flags, table, 0, group, width, lanes);
-    if (!pole.wanted)
+    index many = Poles::GROUP * lanes, i = n % many / Poles::GROUP;
+    if (n % Poles::GROUP >= Poles({facts, flags, i, lanes}, table, 0, group, width).count)
         return;
-    Tile mine(n / pole.many, tile, nwave);
-    invert_rows<H, ND, SIDES, T>(rows_of(found, SIDES + ND + 1, n % pole.many, pole.many),
-                      rows_of(work, columns, n % pole.many, pole.many), mine.first, mine.last,
-                      mine.below(halo, pole.fibre, lanes));
+    Tile mine(n / many, tile, nwave);
+    invert_rows<H, ND, SIDES, T>(rows_of(found, SIDES + ND + 1, n % many, many), rows_of(work, columns, n % many, many),
+                                 mine.first, mine.last, mine.below(halo, i, lanes));
 }
 
-// sums, rows of `kept` elements, += c t times what each pole of a group left, pole after pole, ELEMENTS of a row; of: 0, or
-// BEYOND, all alike, of the poles of what S has beyond its band.
-template <int ELEMENTS>
-BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table,
-                       index of, index group, index kept, index lanes)
+// The same of a group's poles together, for bands that one thread has the registers for: a member of a team has a pole each.
+// sums, rows of SIDES + ND + 1, += c t times what each of them has, pole after pole; found: of each its solutions alone.
+template <int H, int ND, int T>
+TEAMS(1) void poles_together(index n, double *sums, double *found, const double *work, const int *halo, double *facts,
+                             int *flags, const double *table, index group, index width, index columns, index nwave,
+                             index tile, index lanes)
 {
-    index i = n % lanes, parts = (kept + ELEMENTS - 1) / ELEMENTS, first = n / lanes % parts * ELEMENTS;
-    index row = n / lanes / parts * kept + first;
-    Fibre fibre{facts, flags, i, lanes};
-    if (fibre[STATUS] != GOOD)
+    constexpr int TOLD = SIDES + ND + 1, TURN = 2;      // numbers of a row; rows after which members meet
+    SHARED double told[IN_BLOCK<T>][TURN * TOLD][T + 1];
+    auto &shared = told[team<T>()];
+    index i = n % lanes, many = Poles::GROUP * lanes;
+    Poles poles({facts, flags, i, lanes}, table, 0, group, width);
+    if (poles.count <= 0)
         return;
-    const double *rung = table + fibre[RUNG] * Pole::ROW, *shift = rung + 2 + group * Pole::GROUP;
-    index count = Pole::here(rung, of, group);
-    if (count <= 0)
-        return;
-    double totals[ELEMENTS], scale = fibre[BOUND] * sqrt(fibre[BOUND]);
-    EACH(b, ELEMENTS)
-        totals[b] = group > 0 && first + b < kept ? sums[(row + b) * lanes + i] : 0.0;
-    const double *part = work + (row * lanes + i) * Pole::GROUP;
-    int there = (int)(kept - first < ELEMENTS ? kept - first : ELEMENTS);
-    FOUR_AT_ONCE
-    for (int p = 0; p < (int)count; p++) {
-        double weight = of ? scale : shift[p] * shift[Pole::MOST + p] * scale;
-        EACH(b, ELEMENTS)
-            if (b < there)
-                totals[b] += weight * part[b * lanes * Pole::GROUP + p];
+    Tile mine(n / lanes, tile, nwave);
+    index stop = mine.below(halo, i, lanes), last = poles.count - 1;
+    auto lane = [=](int p) { return i * Poles::GROUP + smaller((index)p, last); };      // who has none goes along with the last
+    Own<T, Rising<H, ND, SIDES>> rising;
+    Own<T, double> weights;
+    MEMBERS(T, p) {
+        Read given = rows_of(work, columns, lane(p), many);
+        auto &pole = rising[p] = {};
+        weights[p] = p <= last ? poles.weight(p) : 0.0;
+        given.get(pole.in, stop - 1);
+        double out[TOLD];
+        LOOP(index, up, 0, stop - mine.last)
+            pole.row(out, given, stop - 1 - up, mine.first);
     }
-    EACH(b, ELEMENTS)
-        if (first + b < kept)
-            sums[(row + b) * lanes + i] = totals[b];
+    ONE_BY_ONE
+    for (index j = mine.last - 1; j >= mine.first; j -= TURN) {
+        MEMBERS(T, p) {
+            Read given = rows_of(work, columns, lane(p), many);
+            Write solutions = rows_of(found, TOLD, lane(p), many);
+            LOOP(int, k, 0, TURN) {
+                double out[TOLD];
+                rising[p].row(out, given, j - k, mine.first);
+                EACH(r, SIDES)
+                    if (p <= last && j - k >= mine.first)
+                        solutions.first[(j - k) * solutions.row + r * solutions.element] = out[r];
+                EACH(a, TOLD)
+                    shared[k * TOLD + a][p] = weights[p] * out[a];
+            }
+        }
+        MEMBERS(T, p)
+            for (int a = p; a < TURN * TOLD; a += T) {
+                index row = j - a / TOLD;
+                double &sum = sums[(row * TOLD + a % TOLD) * lanes + i];
+                if (row < mine.first)
+                    continue;
+                double total = group > 0 ? sum : 0.0;
+                EACH(q, T)
+                    total += shared[a][q];
+                sum = total;
+            }
+    }
+}
+
+// sums, rows of elements, += c t times what each pole of a group left, pole after pole: a lane for every element; of: 0, or
+// BEYOND, all alike, of the poles of what S has beyond its band. There is nothing left to do for bands before number `first`.
+BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table, index of,
+                       index group, index first, index lanes)
+{
+    Fibre fibre{facts, flags, n % lanes, lanes};
+    Poles poles(fibre, table, of, group);
+    if (poles.count <= 0 || fibre[WIDTH] < first)
+        return;
+    double total = group > 0 ? sums[n] : 0.0;
+    FOUR_AT_ONCE
+    for (int p = 0; p < (int)poles.count; p++)
+        total += poles.weight(p) * work[n * Poles::GROUP + p];
+    sums[n] = total;
 }

@@ -46,31 +46,34 @@ LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, in
 }
 
 // A column as it is eliminated: its place in the present row and in those that were asked for last; its element of the
-// present row; what the rows before take from it in the present one and those behind; what was asked for of the next.
-template <int H, int NUMBERS> struct Column {
+// present row; what the rows before take from it in the present one and those behind; what was asked for of the next. MANY
+// matrices are made of the NUMBERS that are asked for.
+template <int H, int NUMBERS, int MANY = 1> struct Column {
     int place, asks[AHEAD];
     Walk<const double> from;
     Walk<double> to;
-    double row, taken[H], asked[AHEAD][NUMBERS];
+    double row[MANY], taken[MANY][H], asked[AHEAD][NUMBERS];
 };
 
-// Rows start .. stop - 1 of a matrix are eliminated. task: where a member's elements lie and go, what is asked of a row,
-// its element, what becomes of it once its pivot is known, whether to go on, and whether rows may go on BEYOND the last.
+// Rows start .. stop - 1 of MANY matrices are eliminated. task: where a member's elements lie and go, what is asked of a row,
+// the matrices' elements, 1 / a pivot, what becomes of an element once that is known, whether to go on, and whether rows may go
+// on BEYOND the last.
 // The first rows are asked for where all others are, a turn before them. What a column that leaves has taken moves on with
 // the rows until the member has the next one: what would not be gone by then is cleared.
 template <int H, int T, typename Task>
-LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &task, int start, int stop)
+LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS, Task::MANY>> &columns, Task &task, int start, int stop)
 {
-    constexpr int PLACES = T - SIDES;
-    SHARED double rows[IN_BLOCK<T>][2][T];
+    constexpr int PLACES = T - SIDES, MANY = Task::MANY;
+    SHARED double rows[IN_BLOCK<T>][2][MANY][T];
     auto &shared = rows[team<T>()];
     MEMBERS(T, t) {
         int place = first_place<T>(t, start);
-        auto &own = columns[t] = {place, {}, task.from(start, place), task.to(start, place), 0.0, {}, {}};
+        auto &own = columns[t] = {place, {}, task.from(start, place), task.to(start, place), {}, {}, {}};
         EACH(k, AHEAD)
             own.asks[k] = place;
         task.ask(own.asked[0], own.from.at, place, true);
-        shared[0][place] = own.row = task.element(own.asked[0], place, 0.0);
+        EACH(m, MANY)
+            shared[0][m][place] = own.row[m] = task.element(m, own.asked[0], place, 0.0);
     }
     ONE_BY_ONE
     for (int j = start - AHEAD; j < stop && task.more; j += AHEAD) {
@@ -90,18 +93,22 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
                 break;
             if (!Task::BEYOND && j + k >= stop)
                 return;
-            const double *row = shared[k % 2];
             MEMBERS(T, t) {
                 auto &own = columns[t];
                 bool leaves = own.place == 0, outside = leaves || (H < own.place && own.place < PLACES);
-                double inverse = 1.0 / row[0], low = own.row * inverse;
-                task.done(j + k, own.to.at, own.place, own.row, leaves ? inverse : low, row[0]);
+                EACH(m, MANY) {
+                    const double *row = shared[k % 2][m];
+                    double inverse = task.one_over(row[0]), low = own.row[m] * inverse, (&taken)[H] = own.taken[m];
+                    task.done(m, j + k, own.to.at, own.place, own.row[m], leaves ? inverse : low, row[0]);
+                    low = outside ? 0.0 : low;
+                    EACH_FROM(b, 1, H + 1)
+                        taken[b - 1] = fma(-row[b], low, b < H && !(leaves && b >= PLACES - H) ? taken[b < H ? b : 0] : 0.0);
+                }
                 own.to.down(own.place);
-                low = outside ? 0.0 : low;
-                EACH_FROM(b, 1, H + 1)
-                    own.taken[b - 1] = fma(-row[b], low, b < H && !(leaves && b >= PLACES - H) ? own.taken[b < H ? b : 0] : 0.0);
                 own.place = own.asks[k];
-                shared[(k + 1) % 2][own.place] = own.row = task.element(own.asked[k], own.place, own.taken[0]);
+                EACH(m, MANY)
+                    shared[(k + 1) % 2][m][own.place] = own.row[m] =
+                        task.element(m, own.asked[k], own.place, own.taken[m][0]);
             }
         }
         ALONE(T, t)
@@ -112,40 +119,50 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS>> &columns, Task &tas
     }
 }
 
-// Elements of a band matrix, pivots as `safe_row` has them; rows of the factor from `keep` on are stored.
-template <int H, int T> struct Eliminated {
-    static constexpr int NUMBERS = 1;
+// A matrix that is eliminated, as by eliminate_alone: rows from `keep` on, N forward substitutions and the factor, go to `out`.
+template <int H, int T, int N> struct Eliminated {
+    static constexpr int NUMBERS = 1, MANY = 1, PLACES = T - SIDES;
     static constexpr bool more = true, BEYOND = false;
-    Read band;
-    Write low;
+    Write out;
+    Read band, sides;
+    double shift;
     int keep;
 
-    LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
-    LANE Walk<double> to(int j, int place) const { return walk<T>(low.first, low.row, low.element, j, place); }
+    LANE static bool counts(int place) { return place <= H || (N > 0 && place >= PLACES); }
+    LANE Walk<const double> from(int j, int place) const
+    {
+        const Read &array = N > 0 && place >= PLACES ? sides : band;
+        return walk<T>(array.first, array.row, array.element, j, place);
+    }
+    LANE Walk<double> to(int j, int place) const { return walk<T>(out.first, out.row, out.element, j, place, N); }
     LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
     {
-        asked[0] = there && place <= H ? *at : 0.0;
+        asked[0] = there && counts(place) ? *at : 0.0;
     }
-    LANE double element(const double (&asked)[1], int place, double taken) const
+    LANE double one_over(double pivot) const { return 1.0 / pivot; }
+    LANE double element(int, const double (&asked)[1], int place, double taken) const
     {
+        if (N > 0)
+            return asked[0] + taken + (place == 0 ? shift : 0.0);
         double diagonal = asked[0] > 0.0 ? asked[0] : 1.0, value = (place == 0 ? diagonal : asked[0]) + taken;
         return place > 0 || fma(-TINY, diagonal, value) > 0.0 ? value : diagonal;
     }
-    LANE void done(int j, double *at, int place, double, double scaled, double) const
+    LANE void done(int, int j, double *at, int place, double row, double scaled, double) const
     {
-        if (j >= keep && place <= H)
-            *at = scaled;
+        if (j >= keep && counts(place))
+            *at = place <= H ? scaled : row;
     }
 };
 
-// Rows keep .. stop - 1 of the factor; T = 1: by one thread, here and below, but for definite_rows.
-template <int H, int T> LANE void factor_rows(Write low, Read band, index start, index keep, index stop)
+// Rows keep .. stop - 1 of forward substitutions and of a factor; T = 1: by one thread, here and below, but for definite_rows.
+template <int H, int N, int T>
+LANE void eliminate_rows(Write out, Read band, Read sides, double shift, index start, index keep, index stop)
 {
     if constexpr (T == 1) {
-        eliminate_rows<H, true>(low, band, start, keep, stop);
+        eliminate_alone<H, N, true>(out, band, sides, shift, start, keep, stop);
     } else {
         Own<T, Column<H, 1>> columns;
-        Eliminated<H, T> task{band, low, (int)keep};
+        Eliminated<H, T, N> task{out, band, sides, shift, (int)keep};
         eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
     }
 }
@@ -164,13 +181,13 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
         for (bool first = true; first || (!same && back < at); first = false) {
             back = first ? back : 2 * back;
             Own<T, Column<H, 1>> now;
-            Eliminated<H, T> task{band, {}, (int)at};
+            Eliminated<H, T, 0> task{{}, band, {}, 0.0, (int)at};
             eliminate_columns<H, T>(now, task, (int)(at > back ? at - back : 0), (int)at);
             MEMBERS(T, t) {
                 int place = now[t].place;
                 double diagonal = place < H && at + place < nwave ? band.one(at + place) : 0.0, taken = 0.0;
                 EACH(b, H)
-                    taken = b == place ? now[t].taken[b] : taken;
+                    taken = b == place ? now[t].taken[0][b] : taken;
                 agrees[t] = !first && fabs(taken - before[t]) <= FORGOTTEN * (diagonal > 0.0 ? diagonal : 1.0) ? 1.0 : 0.0;
                 before[t] = taken;
             }
@@ -182,56 +199,20 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
     }
 }
 
-// S + shift with its right sides: their forward substitutions and the factor go to `work`.
-template <int H, int T> struct PoleDown {
-    static constexpr int NUMBERS = 1, PLACES = T - SIDES;
-    static constexpr bool more = true, BEYOND = false;
-    Write work;
-    Read band, sides;
-    double shift;
-    int keep;
-
-    LANE Walk<const double> from(int j, int place) const
-    {
-        const Read &array = place < PLACES ? band : sides;
-        return walk<T>(array.first, array.row, array.element, j, place);
-    }
-    LANE Walk<double> to(int j, int place) const { return walk<T>(work.first, work.row, work.element, j, place, SIDES); }
-    LANE void ask(double (&asked)[1], const double *at, int place, bool there) const
-    {
-        asked[0] = there && (place <= H || place >= PLACES) ? *at : 0.0;
-    }
-    LANE double element(const double (&asked)[1], int place, double taken) const
-    {
-        return asked[0] + taken + (place == 0 ? shift : 0.0);
-    }
-    LANE void done(int j, double *at, int place, double row, double scaled, double) const
-    {
-        if (j >= keep && (place <= H || place >= PLACES))
-            *at = place <= H ? scaled : row;
-    }
+// A question about S: whether S + b U - c - (1 - g) diag(S) is positive definite, as far as is known.
+struct Question {
+    double b, c, g;
+    bool yes;
 };
 
-template <int H, int T>
-LANE void pole_down(Write work, Read band, Read sides, double shift, index start, index keep, index stop)
-{
-    if constexpr (T == 1) {
-        pole_down<H>(work, band, sides, shift, start, keep, stop);
-    } else {
-        Own<T, Column<H, 1>> columns;
-        PoleDown<H, T> task{work, band, sides, shift, (int)keep};
-        eliminate_columns<H, T>(columns, task, (int)start, (int)stop);
-    }
-}
-
-// S + b U - c - (1 - g) diag(S), as far as it is positive definite; taken: how far behind those of S the elements of U are.
-template <int H, int T> struct Asked {
-    static constexpr int NUMBERS = 2;
+// MANY of them; taken: how far behind those of S the elements of U are.
+template <int H, int T, int ASKS> struct Asked {
+    static constexpr int NUMBERS = 2, MANY = ASKS;
     static constexpr bool BEYOND = true;
     Read band;
     index taken;
-    double b, c, g;
     int stop;
+    Question questions[MANY];
     bool more = true;
 
     LANE Walk<const double> from(int j, int place) const { return walk<T>(band.first, band.row, band.element, j, place); }
@@ -241,19 +222,29 @@ template <int H, int T> struct Asked {
         asked[0] = there && place <= H ? *at : 0.0;
         asked[1] = there && place <= H ? at[taken] : 0.0;
     }
-    LANE double element(const double (&asked)[2], int place, double before) const
+    LANE double one_over(double pivot) const { return about_one_over(pivot); }
+    LANE double element(int m, const double (&asked)[2], int place, double before) const
     {
+        auto [b, c, g, yes] = questions[m];
         return fma(b, asked[1], place == 0 ? fma(g, asked[0], -c) : asked[0]) + before;
     }
-    LANE void done(int j, double *, int, double, double, double pivot) { more &= (pivot > 0.0) | (j >= stop); }
+    LANE void done(int m, int j, double *, int, double, double, double pivot)
+    {
+        questions[m].yes &= (pivot > 0.0) | (j >= stop);
+        more = (m > 0 && more) | questions[m].yes;
+    }
 };
 
-template <int H, int T> LANE double definite_rows(Read band, Read taken, double b, double c, double g, index nwave)
+// Which of the questions about nwave rows are answered with yes.
+template <int H, int T, int MANY> LANE void definite_rows(Read band, Read taken, Question (&asked)[MANY], index nwave)
 {
-    Own<T, Column<H, 2>> columns;
-    Asked<H, T> task{band, taken.first - band.first, b, c, g, (int)nwave};
+    Own<T, Column<H, 2, MANY>> columns;
+    Asked<H, T, MANY> task{band, taken.first - band.first, (int)nwave, {}};
+    EACH(m, MANY)
+        task.questions[m] = asked[m];
     eliminate_columns<H, T>(columns, task, 0, (int)nwave);
-    return task.more ? 1.0 : 0.0;
+    EACH(m, MANY)
+        asked[m] = task.questions[m];
 }
 
 // value - low_1 of_0 - .. - low_H of_(H - 1), as four sums.
