@@ -7,6 +7,7 @@ import pytest
 
 import oracle
 from gpu_extract import known as module
+from gpu_extract import run
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import InputError
 from gpu_extract.known import FEW, MOST, is_content, known, looked_up_once
@@ -110,3 +111,14 @@ def test_what_is_refused_is_refused_again(monkeypatch):
     for _ in range(2):
         with pytest.raises(InputError, match="no fibre can be extracted"):
             prepare(psf, CONFIG)
+
+
+def test_edges_of_bundles_are_compared_once(monkeypatch):
+    """For one PSF and plan: other bundles, and other wavelengths, are another question, and so are other fibres."""
+    psf, looked = oracle.make_psf(oracle.FAMILIES[0]), count()
+    monkeypatch.setattr(module, "_known", ())
+    monkeypatch.setattr(run, "too_close", lambda psf, plan: [str(next(looked))])
+    jobs = [prepare(psf, config) for config in (CONFIG, replace(CONFIG, bundlesize=2),
+                                                replace(CONFIG, wavelength=(6050.0, 6114.0, 1.0)))]
+    jobs.append(replace(jobs[0], plan=replace(jobs[0].plan, kept=jobs[0].plan.kept + 1)))
+    assert [run._beside(psf, job) for job in jobs * 2] == [["0"], ["1"], ["2"], ["3"]] * 2

@@ -85,7 +85,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
             recorder.warn(narrow)
-        edges = cache(lambda: too_close(job.psf, job.plan) if comm.rank == 0 and config.passes == 1 else [])
+        edges = cache(lambda: _beside(psf, job) if comm.rank == 0 and config.passes == 1 else [])
         own = backend.rows(image, job, comm, recorder, start=start, meanwhile=lambda: (sentences(), edges()))
         with recorder.span("gather"):
             parts = comm.gather(own)
@@ -115,6 +115,13 @@ def _compared(what: tuple[Image, PsfModel, ExtractConfig], comm: Comm, recorder:
     """What rank 0 has to say of image and PSF: whether they belong together."""
     with recorder.span("compare"):
         return compare(*what) if comm.rank == 0 else []
+
+
+def _beside(psf: PsfModel, job: Job) -> list[str]:
+    """What there is to say of the edges of bundles; psf: as it was given, of which the plan keeps some fibres."""
+    plan = job.plan
+    return known(psf, ("edges", plan.bundles, plan.kept.tobytes(), plan.extended.tobytes()),
+                 lambda: too_close(job.psf, plan))
 
 
 def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | None = SERIAL,

@@ -5,6 +5,7 @@ import numpy as np
 
 from gpu_extract.checks.ideal import bins_below, lengths, sums_of, windows
 from gpu_extract.checks.probe import SAFETY_CUT, Decay
+from gpu_extract.checks.sense import medians
 from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_extract.kernels.arena import borrowed
 from gpu_extract.known import known
@@ -54,7 +55,7 @@ def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: i
     ivar, shares, hidden = image.ivar.reshape(-1), np.array([*CORE.values()]), list[list[int]]()
     for cores in ends:
         found, middles = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[0]]
-        least = TELLS * np.median(middles, axis=1, keepdims=True)
+        least = TELLS * medians(middles.copy())[:, None]
         some = np.flatnonzero(_below(MIDDLES, middles > least, inside))
         if len(some):
             found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[:, some]] > least[some], 1), inside)

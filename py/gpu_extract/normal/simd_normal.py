@@ -57,11 +57,11 @@ def normal_tile(sums, recipe, blocks, cut, tile):
     Blocks are cut at multiples of 4 bins whatever the tile, and an entry is summed in the order of rows and columns of
     what two blocks share: it does not depend on the tile.
     """
-    nfibre, _, _, nband = sums[0].shape
+    nfibre, nd, _, nband = sums[0].shape
     corners = blocks[1]
     hw = nband // 2
-    reach = (hw + LANE - 1) // LANE
-    height, width = corners[2].max(), corners[3].max()
+    reach = _reach(corners, nd, (hw + LANE - 1) // LANE)
+    height, width = simd_spots.rounded(corners[2].max()), corners[3].max()
     pitch = (width + LANE) // LANE * LANE      # at least one column of zeros
     white = simd_spots.aligned(nfibre * (reach + 1) * height * pitch * LANE).reshape(
         (nfibre, reach + 1, height, pitch, LANE))
@@ -71,10 +71,28 @@ def normal_tile(sums, recipe, blocks, cut, tile):
 
 
 @njit(nogil=True)
+def _reach(corners, nd, most):
+    """The largest distance of two blocks that share rows of pixels, up to `most`: whitened spots are kept so long.
+
+    The fewer are kept, the more of them are in the caches when they are asked for.
+    """
+    nfibre, nblock = corners.shape[1:]
+    for apart in range(most, 0, -1):
+        for i in range(nfibre):
+            for j in range(max(i - nd + 1, 0), min(i + nd, nfibre)):
+                for b in range(nblock - apart):
+                    one, other = corners[0, i, b], corners[0, j, b + apart]
+                    if one < other + corners[2, j, b + apart] and other < one + corners[2, i, b]:
+                        return apart
+    return 0
+
+
+@njit(nogil=True)
 def _walk(sums, recipe, blocks, cut, tile, scratch):
     """normal_tile with its scratch: (white, space, products, edges, outlines).
 
-    white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots
+    white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots. Spots
+        are made there, too: memory that was just written is quick to read
     products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
     edges: what simd_rims knows of the blocks in the slots; outlines: of all those of a fibre
     What is called for every block takes addresses (see simd).
@@ -100,19 +118,20 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
             frame = corners[2, i, block], corners[3, i, block], white.shape[3]
             pixel, place = 8 * (corners[0, i, block] * stride + corners[1, i, block]), i * nblock + block
             slot = i * slots + later % slots
+            made = whites + slot * size
             # the previous fibre has asked for all but the last pixels; the next one's numbers are far from this one's
             following, near = (i + 1) % nfibre, 8 * (frame[1] - 1)
             _ask_for(pixels[0] + pixel + near, pixels[1] + pixel + near, frame[0], 8 * stride)
             _ask_for(starts[0] + 8 * (following * simd_spots.NUMBERS * n + LANE * block),
                      starts[1] + 8 * (following * 2 * n + LANE * block), simd_spots.TAIL, 8 * n)
-            simd_spots.make_block(address(space, 0), (starts[0] + 8 * (i * simd_spots.NUMBERS * n + LANE * block),
-                                                     starts[1] + 8 * (i * 2 * n + LANE * block), 8 * n),
-                                 (simd_spots.core_of(both[0], i, LANE * block),
-                                  simd_spots.core_of(both[1], i, LANE * block)), shape, frame)
-            _whiten((sums_at, whites + slot * size, copies + begins[i, block] * line),
-                    address(space, 0), (pixels[0] + pixel, pixels[1] + pixel),
+            simd_spots.make_block(made, address(space, 0),
+                                  (starts[0] + 8 * (i * simd_spots.NUMBERS * n + LANE * block),
+                                   starts[1] + 8 * (i * 2 * n + LANE * block), 8 * n),
+                                  (simd_spots.core_of(both[0], i, LANE * block),
+                                   simd_spots.core_of(both[1], i, LANE * block)), shape, frame)
+            _whiten((sums_at, copies + begins[i, block] * line), made, (pixels[0] + pixel, pixels[1] + pixel),
                     (frame[0], frame[1], frame[0] if kept else 0), pitches)
-            rims(address(edges, slot * NUMBERS), whites + slot * size, (frame[0], frame[1]), pitches[0])
+            rims(address(edges, slot * NUMBERS), made, (frame[0], frame[1]), pitches[0])
             _scale(sums_at, factors + VECTOR * place, (bins, nwave))
             clear_rows(address(icov, i * nd * nwave * nband), (max(bins, first), min(bins + LANE, last)), icov.shape)
             for j in range(max(bins, first), min(bins + LANE, last)):
@@ -175,16 +194,16 @@ def _ask_for(first, second, rows, step):
 
 @njit(nogil=True)
 def _whiten(to, made, pixels, shape, pitches):
-    """Whitened spots, a copy in single precision, and the sums weight, rhs and light of the spots, four numbers each.
+    """Whiten spots in place; a copy in single precision, and the sums weight, rhs and light, four numbers each.
 
-    to: addresses of the sums, the whitened spots and the copy; made: of the spots, which are clipped at 0
+    to: addresses of the sums and the copy; made: of the spots, which are clipped at 0, and then whitened
     pixels: of sqrt(ivar) and sqrt(ivar) pix; shape: (rows, columns, rows to copy)
-    pitches: bytes from row to row of the spots, as whitened too, of the copy and of the pixels. What a row has behind
-        the frame becomes 0 in the copy, and in the whitened spots as far as the column behind the frame.
+    pitches: bytes from row to row of the spots, of the copy and of the pixels. What a row has behind the frame becomes
+        0 in the copy, and in the whitened spots as far as the column behind the frame.
     """
     zero, none = vset16(0.0), vset8(0.0)
     weight, rhs, light = zero, zero, zero
-    sums, white, copy = to
+    sums, copy = to
     root, pix = pixels
     pitch, line, stride = pitches
     pairs = (shape[1] + 1) // 2
@@ -197,7 +216,7 @@ def _whiten(to, made, pixels, shape, pitches):
             light = vadd(light, spot)
             r = vpixels(root + near)
             spot = vmul(spot, r)
-            vwrite(white + at, spot)
+            vwrite(made + at, spot)
             weight = vfma(spot, r, weight)
             rhs = vfma(spot, vpixels(pix + near), rhs)
         if fours < size:
@@ -207,15 +226,14 @@ def _whiten(to, made, pixels, shape, pitches):
             light = vjoin(light, vadd(vhalf(light), half))
             r8 = vpixels8(root + near)
             half = vmul(half, r8)
-            vwrite(white + fours, half)
+            vwrite(made + fours, half)
             weight = vjoin(weight, vfma(half, r8, vhalf(weight)))
             rhs = vjoin(rhs, vfma(half, vpixels8(pix + near), vhalf(rhs)))
         if size == VECTOR * shape[1]:
-            vwrite(white + size, vset(0.0))
+            vwrite(made + size, vset(0.0))
         for at in range(size // 2, line if y < shape[2] else 0, 2 * SINGLE):
             vwrite_single(copy + at, none)
         made += pitch
-        white += pitch
         copy += line
         root += stride
         pix += stride

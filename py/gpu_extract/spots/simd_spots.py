@@ -225,11 +225,17 @@ def aligned(size):
 
 
 @njit(nogil=True)
+def rounded(size):
+    """Up to whole fours."""
+    return (size + 3) // 4 * 4
+
+
+@njit(nogil=True)
 def space_of(terms, size):
     """float64 numbers of scratch for `make_block`; terms: see `terms_of`; size: (rows, pitch) of a block."""
     nj, ni, npar = terms
-    rows, pitch = (size[0] + 3) // 4 * 4, (size[1] + 3) // 4 * 4
-    return LANE * (rows * pitch + npar + (ni + 3) // 4 * 4 * rows + nj * rows + ni * pitch + 2 + room((nj, ni)))
+    rows, pitch = rounded(size[0]), rounded(size[1])
+    return LANE * (npar + rounded(ni) * rows + nj * rows + ni * pitch + 2 + room((nj, ni)))
 
 
 @njit(nogil=True)
@@ -262,24 +268,24 @@ def _core(stamp, space, core, frame, bins, shape, sizes):
 
 
 @njit(nogil=True)
-def make_block(space, bins, cores, shape, frame):
+def make_block(stamps, work, bins, cores, shape, frame):
     """Make four spots that are still to be clipped at 0 and scaled to the sum 1.
 
-    space: address of `space_of` numbers; at its beginning are left the stamps, (rows, pitch) vectors, 0 beside each
-        stamp up to a multiple of 4 columns, anything behind those
+    stamps: address of (rows, pitch) vectors, rows a multiple of 4, filled: 0 beside each stamp up to a multiple of 4
+        columns, anything behind those
+    work: address of `space_of` numbers
     bins: addresses of the first bin's numbers and of the first pixel (y, x) of its stamp in the frame; bytes from one
         number to the next, in both
     cores: two, see `_core`; npar = 0 where there is no second
     shape: (ny, nx, whether there is a tail); frame: (height, width, pitch), pitch a multiple of 4, at least the width
     """
     height, width, pitch = frame
-    rows = (height + 3) // 4 * 4
-    work = space + VECTOR * rows * pitch
-    _core(space, work, cores[0], (rows, width, pitch, True), bins, shape, frame)
+    rows = rounded(height)
+    _core(stamps, work, cores[0], (rows, width, pitch, True), bins, shape, frame)
     if cores[1][3] > 0:
-        _core(space, work, cores[1], (rows, width, pitch, False), bins, shape, frame)
+        _core(stamps, work, cores[1], (rows, width, pitch, False), bins, shape, frame)
     if shape[2]:
-        _add_tail(space, pitch, shape, bins)
+        _add_tail(stamps, pitch, shape, bins)
 
 
 @njit(nogil=True)
@@ -313,31 +319,32 @@ def make_spots(out, recipe, offsets, sizes):
     offsets: (nfibre, 2, n) float64, first pixel (y, x) of each stamp in its block's frame
     sizes: (2, nfibre, n / 4) height and width of the frames
     """
-    space = aligned(space_of(terms_of(recipe), (sizes[0].max(), sizes[1].max())))
-    _make_spots(out, recipe, (offsets, sizes), space)
+    height, pitch = sizes[0].max(), rounded(sizes[1].max())
+    _make_spots(out, recipe, (offsets, sizes), (aligned(LANE * rounded(height) * pitch),
+                                                aligned(space_of(terms_of(recipe), (height, pitch)))), pitch)
 
 
 @njit(nogil=True)
-def _make_spots(out, recipe, frames, space):
+def _make_spots(out, recipe, frames, scratch, pitch):
     """make_spots with its scratch as arguments: an array lives as long as the call it is an argument of."""
     numbers, shape = recipe.numbers, recipe.shape
-    offsets, sizes = frames
+    (offsets, sizes), (stamps, work) = frames, scratch
     nfibre, nwave, ny, nx = out.shape
-    n, pitch = numbers.shape[2], (sizes[1].max() + 3) // 4 * 4
+    n = numbers.shape[2]
     cores_at = core_at(recipe.first, CORES), core_at(recipe.second, CORES + 3)
     for i in range(nfibre):
         for first in range(0, n, LANE):
             bins = address(numbers, i * NUMBERS * n + first), address(offsets, i * 2 * n + first), 8 * n
             both = core_of(cores_at[0], i, first), core_of(cores_at[1], i, first)
             frame = sizes[0, i, first // LANE], sizes[1, i, first // LANE], pitch
-            make_block(address(space, 0), bins, both, shape, frame)
+            make_block(address(stamps, 0), address(work, 0), bins, both, shape, frame)
             for j in range(first, min(first + LANE, nwave)):
                 top, left = int(offsets[i, 0, j]), int(offsets[i, 1, j])
                 light = 0.0
                 for y in range(ny):
                     start = ((top + y) * pitch + left) * LANE + j - first
                     for x in range(nx):
-                        out[i, j, y, x] = max(space[start + x * LANE], 0.0)
+                        out[i, j, y, x] = max(stamps[start + x * LANE], 0.0)
                         light += out[i, j, y, x]
                 for y in range(ny if light > 0.0 else 0):
                     for x in range(nx):

@@ -75,9 +75,10 @@ class FirstLook:
     def tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
         or by the block. With windows that are within the limits, S is known but for a hundredth of itself."""
-        plain, windowed = (self._found[kind].get(fibre) for kind in (False, True))
+        plain = self._found[False].get(fibre)
         if plain is not None and not plain.facts.may_be_weak:
             return True
+        windowed = self._found[True].get(fibre)
         if windowed is not None and windowed.excess <= 1.0 and not windowed.facts.may_be_weak:
             return True
         return self.couplings.tells(fibre) or (plain is None and not self.at(fibre).facts.may_be_weak)

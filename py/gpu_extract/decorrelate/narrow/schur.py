@@ -58,6 +58,7 @@ class Neighbours:
         self.limits, self.couplings, self.windows = limits, self.first.couplings, self.first.windows
         self.widths = self.first.widths
         self._chains: dict[tuple[int, int, int, bool], Share] = {}
+        self._chain_ends: dict[tuple[int, bool], list[int]] = {}
         self._beyond: dict[int, float] = {}
         self._best: dict[int, Schur] = {}
         self._chained_too: set[int] = set()     # fibres with windows, and chains outside of them
@@ -205,7 +206,10 @@ class Neighbours:
         windowed = self._has_windows(fibre)
         if windowed and fibre not in self._chained_too:
             return []
-        return [j for j in self.couplings.eliminated(fibre) if self.first.chained(j, fibre, windowed)]
+        if (fibre, windowed) not in self._chain_ends:
+            self._chain_ends[fibre, windowed] = [j for j in self.couplings.eliminated(fibre)
+                                                 if self.first.chained(j, fibre, windowed)]
+        return self._chain_ends[fibre, windowed]
 
     def _eliminated_tell(self, fibre: int) -> bool:
         """Whether the fibres eliminated for this one, or chains of them, leave more than rounding of it."""

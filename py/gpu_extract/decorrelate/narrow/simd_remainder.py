@@ -346,7 +346,9 @@ def _add(total, band, sides, begin, end, poles, around, work):
     v, g, w = address(work, margin), address(work, room + margin), address(work, 2 * room + margin)
     pad, size, starts = LANES * columns**2, LANES * columns * count, np.empty(count + 1, dtype=np.int64)
     low, raw, lanes = address(work, 3 * room + pad), address(work, 3 * room + 2 * pad + size), np.empty(LANES)
-    work[:3 * room + pad] = 0.0
+    work[:margin] = work[3 * room - margin:3 * room + pad] = 0.0       # what is between is written before it is read
+    for between in range(room, 3 * room, room):
+        work[between - margin:between + margin] = 0.0
     _starts(starts, begin, columns, windows)
     even = columns > 3 and starts[count] == count * columns
     if even:

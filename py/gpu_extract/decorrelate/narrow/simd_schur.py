@@ -101,8 +101,8 @@ def _ahead(place, base, size):
 @njit(nogil=True, cache=True, error_model="numpy")
 def _gather_x(out, x, bases, edge, ends, front):
     """x of eight fibres, which begin at `bases`, interleaved after `front` rows, with 0 before and behind."""
-    out[:] = 0.0
     nwave = x.shape[1]
+    out[:front * LANES] = out[(front + nwave) * LANES:] = 0.0
     for first in range(0, nwave, ROWS):
         given = _rows(address(x, 0), bases, first, (nwave, 1), edge, ends)
         interleave((address(out, (front + first) * LANES), given[0], given[1]), 0, 0, 0)
