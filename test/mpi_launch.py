@@ -97,13 +97,14 @@ def wait_for_none(word: str, limit: float = 5.0) -> list[int]:
 def unused_segments() -> set[Path]:
     """MPI's segments of shared memory that no process has mapped, in two looks: a job of the other worker's that begins
     or ends has one for milliseconds."""
-    if first := _unmapped():
+    if first := unmapped_segments():
         time.sleep(0.1)
-        return first & _unmapped()
+        return first & unmapped_segments()
     return first
 
 
-def _unmapped() -> set[Path]:
+def unmapped_segments() -> set[Path]:
+    """Those that no process has mapped now."""
     memory = Path("/dev/shm")
     there = {*memory.glob("mpich_shm_*"), *memory.glob("sm_segment.*")}
     for maps in Path("/proc").glob("[0-9]*/maps") if there else ():

@@ -48,7 +48,10 @@ class Detector:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A photon transfer: variance = read_noise^2 + light / gain + (uneven light)^2, all in ADU.
+    """A photon transfer: variance = a constant + light / gain + (uneven light)^2, all in ADU.
+
+    The constant is the read noise squared where the bias is right. It is left free: as the levels of least light have
+    the smallest errors, a bias that is off by 30 ADU would make a gain of 2.5 one of 3.8.
 
     gain: electron per ADU; uneven: by how much pixels differ in sensitivity; light, variance: (levels,) as measured
     """
@@ -110,8 +113,7 @@ def _fourth(array: Array) -> Array:
 def photon_transfer(flat: Array, read_noise: float, saturation: float, second: Array | None = None) -> Transfer:
     """Gain from a flat, dispersion along y, bias subtracted, all in ADU.
 
-    read_noise: of the flat as it is: larger by a factor of sqrt(2) where a single frame was subtracted as bias. Of two
-        flats that of a frame as it is read, as what was subtracted from both drops out of their difference
+    read_noise: of a frame; what is fainter is no light, otherwise it does not matter
     second: another flat of the same lamp, if need be of another exposure time: the variance is that of their
         difference then, and what differs from pixel to pixel drops out. From one flat alone it is that of the fourth
         differences along y, from which smooth light drops out, and the sensitivity of the pixels counts in the term of
@@ -119,31 +121,27 @@ def photon_transfer(flat: Array, read_noise: float, saturation: float, second: A
     Raises InputError where there is no light, or the variance does not grow with it.
     """
     levels = _levels([flat] if second is None else [flat, second], read_noise, saturation)
-    slope, uneven = _slopes(levels, read_noise, alone=second is None)
+    slope, uneven = _slopes(levels, alone=second is None)
     if slope <= 0:
         raise _flat_tells_nothing(levels)
     return Transfer(1 / slope, math.sqrt(uneven), levels[0], levels[1])
 
 
 def gain_from(flats: Sequence[Array], read_noise: float, saturation: float) -> float:
-    """Gain from one flat or two as photon_transfer has it, where the read noise is known in electrons; the rest in ADU.
-
-    The read noise in ADU follows from the gain: with s = 1 / gain, variance = (read_noise s)^2 + light s + ..
-    """
-    from scipy.optimize import brentq  # loading takes a while, and hardly anybody needs it
-
-    floor, slope = 0.0, 0.0
+    """Gain as photon_transfer has it, from one flat or two; read_noise: electron, the rest in ADU."""
+    slope = 0.0
     for _ in range(2):                      # the levels begin at the read noise
-        levels = _levels(flats, floor, saturation)
-
-        def found(s: float, levels: Levels = levels) -> float:
-            return _slopes(levels, read_noise * s, alone=len(flats) == 1)[0]
-
-        if found(0.0) <= 0:
+        levels = _levels(flats, read_noise * slope, saturation)
+        _check_light(levels[0][-1], math.sqrt(levels[1].min()))
+        slope = _slopes(levels, alone=len(flats) == 1)[0]
+        if slope <= 0:
             raise _flat_tells_nothing(levels)
-        slope = float(brentq(lambda s, found=found: found(s) - s, 0.0, found(0.0)))
-        floor = read_noise * slope
     return 1 / slope
+
+
+def _check_light(most: float, noise: float) -> None:
+    if most <= 20 * noise:
+        raise InputError(f"the flat has no light ({most:.4g} ADU at most, read noise {noise:.3g}): give a brighter one")
 
 
 def _flat_tells_nothing(levels: Levels) -> InputError:
@@ -151,12 +149,12 @@ def _flat_tells_nothing(levels: Levels) -> InputError:
                       "flats of one exposure each, unprocessed, or the gain")
 
 
-def _slopes(levels: Levels, read_noise: float, *, alone: bool) -> tuple[float, float]:
-    """How the variance beyond the read noise grows with the light and, of a flat alone, with its square; 0 or more."""
+def _slopes(levels: Levels, *, alone: bool) -> tuple[float, float]:
+    """How the variance grows with the light and, of a flat alone, with its square; 0 or more."""
     level, variance, weight = levels
-    terms = np.stack([level, level**2] if alone else [level], axis=1) * weight[:, None]
-    found = np.maximum(np.linalg.lstsq(terms, (variance - read_noise**2) * weight, rcond=None)[0], 0.0)
-    return float(found[0]), float(found[1]) if alone else 0.0
+    terms = np.stack([np.ones_like(level), level, *([level**2] * alone)], axis=1) * weight[:, None]
+    found = np.maximum(np.linalg.lstsq(terms, variance * weight, rcond=None)[0], 0.0)
+    return float(found[1]), float(found[2]) if alone else 0.0
 
 
 def _levels(flats: Sequence[Array], read_noise: float, saturation: float) -> Levels:
@@ -183,10 +181,9 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
     """Light, variance and its inverse error at some levels of light, evenly spaced in its logarithm."""
     values, noise = light[good], noise[good]
     top = np.quantile(values, 0.999) if len(values) else 0.0
-    if top <= 20 * read_noise:
-        raise InputError(f"the flat has no light ({top:.4g} ADU at most, read noise {read_noise:.3g}): give a "
-                         "brighter one")
-    edges = np.geomspace(max(read_noise, top / 1e4), top, LEVELS + 1)
+    _check_light(top, read_noise)
+    # a power of two: the digits of the read noise change no level
+    edges = np.geomspace(2 ** np.ceil(np.log2(max(read_noise, top / 1e4))), top, LEVELS + 1)
     found = []
     for low, high in itertools.pairwise(edges):
         inside = (values >= low) & (values < high)
