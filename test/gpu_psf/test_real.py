@@ -79,7 +79,9 @@ def test_the_cmos_camera(bench: ModuleType, real: Path) -> None:
         assert new[1] < 1.8 and (np.array(new[2:5]) < 0.7 * np.array(old[2:5])).all()
     assert 0.9 < table["fitted"][0][0] < 1.2                            # the arc's pixels
     beside, double, (box, row, _) = bench.cmos_spectra(camera, arc, real)
-    assert len(beside) > 75 and beside[:, 0].std() < 0.012 and abs(beside[:, 0].mean()) < 0.01      # Angstrom
+    apart = beside[:, 0] - np.median(beside[:, 0])                      # Angstrom
+    assert len(beside) > 75 and 1.4826 * np.median(np.abs(apart)) < 0.010 and abs(beside[:, 0].mean()) < 0.01
+    assert np.sum(np.abs(apart) > 0.03) <= 1        # the centroid of a faint line's core may be noise
     assert len(double) > 20 and 0.9 < np.median(double[:, 0]) < 1.2
     assert 0.85 < row / box < 1.05
     moved = bench.shifts(arc, np.unique(camera.used.wave))

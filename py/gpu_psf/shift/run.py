@@ -26,7 +26,7 @@ LEAST_LIGHT = 30.0      # standard deviations of all light on the traces togethe
 SEEN = 5.0              # standard deviations of a line in a fibre
 LEAST_LINES = 20        # so many are needed in all fibres together
 FIRST = 2.0, False      # of the first looks: see across.across
-UNSURE = 0.1            # pixels: shifts across that are less certain are none
+UNSURE = 0.1            # pixels: shifts across that noise leaves less certain are none
 
 
 class Reference(StrEnum):
@@ -97,8 +97,8 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
         raise InputError(f"the shifts do not settle (the last step was {step:.1f} pixels): {psf.name} is no PSF of "
                          "this camera")
     dx, dy, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, FINE, (0.1, True))
-    if dx.error() > UNSURE:
-        raise InputError(f"the light on the traces tells the shift to {dx.error():.2f} pixels only, needed are "
+    if (unsure := dx.error() / dx.spread) > UNSURE:
+        raise InputError(f"the light on the traces tells the shift to {unsure:.2f} pixels only, needed are "
                          f"{UNSURE}: give a longer exposure, or a lower degree")
     return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
 

@@ -33,6 +33,7 @@ class Surface:
 
     orders: (nterm, 2) Legendre orders across the fibres and in wavelength; coeff, covariance: of the terms
     nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to
+    spread: by how much more than noise the wavelengths disagree; 1 at least. It is in the covariance
     beside: fibres before the first of these and behind the last: they move like the nearest one
     """
 
@@ -42,6 +43,7 @@ class Surface:
     nfibre: int
     ends: tuple[float, float]
     used: int = 0
+    spread: float = 1.0
     beside: tuple[int, int] = (0, 0)
 
     def basis(self, fibre: Array | IntArray, wave: Array) -> Array:
@@ -100,9 +102,10 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
     pull, target = light * np.sqrt(weight), moment * np.sqrt(weight)
     scaled = terms * pull[:, np.newaxis]
     of_wave = np.unique(moments.wave[good], return_inverse=True)[1]
-    matrix, step, kept, scatter, spread = known, np.zeros(len(known)), np.ones(len(moment), bool), 1.0, 1.0
+    matrix, step, kept = known, np.zeros(len(known)), np.ones(len(moment), bool)
+    scatter = spread = told = 1.0
     for _ in range(ROUNDS):
-        rows = scaled[kept]
+        rows, told = scaled[kept], spread
         matrix = rows.T @ rows / (scatter * spread) ** 2 + known
         step = _solved(matrix, rows.T @ target[kept] / (scatter * spread) ** 2 - known @ before.coeff)
         left = target - scaled @ step
@@ -112,7 +115,7 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
         spread = _scatter(shared)
         kept &= (np.abs(shared) < CLIP * spread)[of_wave]
     return replace(before, coeff=before.coeff + step, covariance=_solved(matrix, np.eye(len(known))),
-                   used=int(kept.sum()))
+                   used=int(kept.sum()), spread=told)
 
 
 def _scatter(values: Array) -> float:
