@@ -154,10 +154,7 @@ def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, k
             raise InputError(f"--transfer: {len(args.transfer)} flats are given, needed are one or two")
         flats = [_read_like("--transfer", name, raw, args.input) for name in args.transfer]
         flats = [turned(flat - (bias if darks else _bias(args, flat, darks, known)), args.dispersion) for flat in flats]
-        if dark is None:
-            gain = gain_from(flats, given, args.saturation)
-        else:       # the darks' own noise is on both flats alike
-            gain = photon_transfer(flats[0], dark if len(flats) == 2 else with_bias(dark, len(darks)), args.saturation,
-                                   flats[1] if len(flats) == 2 else None).gain
+        gain = (gain_from(flats, given, args.saturation) if dark is None else
+                photon_transfer(flats[0], dark, args.saturation, *flats[1:]).gain)
     read_noise = with_bias(dark, len(darks)) * gain if given is None else given
     return Detector(gain, read_noise, args.saturation)
