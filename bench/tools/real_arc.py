@@ -3,6 +3,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy.ndimage import maximum_filter
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Frame, Image, Legendre, PsfModel
@@ -21,6 +22,7 @@ CONFIG = FitConfig(degree_gh=6, degree_wave=1, degree_across=1, reach=(4, 6), sa
 FINER = 0.7                 # times the suggested step: between bins of 1.4 sigma a bright sharp line leaves its place
 ROWS = 24                   # places along an order at which the flat is compared with the PSF
 PROBES = np.arange(-6.0, 6.01, 0.5)     # pixels across
+BESIDE = 101, 81            # rows and columns around a saturated pixel that its light reaches
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,22 @@ def arc_chi2(found: Arc, levels: tuple[tuple[float, float], ...]) -> dict[str, l
         table[name] = rows
         for what, row in zip(("arc", "flat"), rows, strict=True):
             print(f"  chi2 per pixel, {name}, {what}: " + " ".join(f"{value:.2f}" for value in row))
+    _beside_saturated(found, levels)
     return table
+
+
+def _beside_saturated(found: Arc, levels: tuple[tuple[float, float], ...]) -> None:
+    """The same levels of the arc, with the fitted PSF, far from saturated pixels; and how many of the brightest are not."""
+    image, ground, noise, model = found.images[0], found.grounds[0], found.noises[0], np.asarray(found.frames[0].model)
+    saturated = (image.ivar == 0) & (model > levels[-1][0])
+    beside = maximum_filter(saturated, BESIDE)
+    z2 = (image.pix - model)**2 / (noise**2 + np.maximum(model + ground, 0))
+    near = (model > 0) & (image.ivar > 0)
+    values = [np.median(z2[near & ~beside & (model >= low) & (model < high)]) / 0.4549 for low, high in levels]
+    brightest = near & (model >= levels[-1][0])
+    print(f"  {np.count_nonzero(saturated)} saturated pixels in the arc; of {np.count_nonzero(brightest)} in the last level "
+          f"{np.count_nonzero(brightest & beside)} are beside them; farther away: "
+          + " ".join(f"{value:.2f}" for value in values))
 
 
 def line_widths(found: Arc) -> Array:
