@@ -12,30 +12,9 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.normal.simd_products import clear_rows, couple, meets, rows_shared
 from gpu_extract.normal.simd_rims import NUMBERS, OUTLINE, all_faint, faint, outline, rims
 from gpu_extract.spots import simd_spots
-from gpu_extract.vectors.simd import (
-    address,
-    integer,
-    prefetch,
-    vadd,
-    vdiv,
-    vfma,
-    vfold,
-    vhalf,
-    vjoin,
-    vless,
-    vmax,
-    vmul,
-    vpixels,
-    vpixels8,
-    vread,
-    vread8,
-    vread16,
-    vset,
-    vset8,
-    vset16,
-    vwrite,
-    vwrite_single,
-)
+from gpu_extract.vectors.simd import (address, integer, prefetch, vadd, vdiv, vfma, vfold, vhalf, vjoin, vless, vmax,
+                                      vmul, vpixels, vpixels8, vread, vread8, vread16, vset, vset8, vset16, vwrite,
+                                      vwrite_single)
 
 VECTOR = simd_spots.VECTOR
 SINGLE = VECTOR // 2      # bytes of four float32

@@ -2,29 +2,8 @@
 # mypy: disallow-untyped-defs=False
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    integer,
-    number,
-    vadd,
-    vfma,
-    vfold,
-    vhigh,
-    vlow,
-    vmul,
-    vpairs,
-    vpick,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vspread,
-    vswap,
-    vturn1,
-    vturn2,
-    vturn3,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (integer, number, vadd, vfma, vfold, vhigh, vlow, vmul, vpairs, vpick, vread,
+                                      vread8, vset, vset8, vspread, vswap, vturn1, vturn2, vturn3, vwrite, write)
 
 VECTOR = 8 * LANE      # bytes of the four bins of a block, at one pixel
 

@@ -13,24 +13,8 @@ nothing but its wings, and its bound is high.
 # mypy: disallow-untyped-defs=False
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    integer,
-    number,
-    vadd,
-    vdiv,
-    vfma,
-    vfold,
-    vmax,
-    vmul,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vsum,
-    vsums,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (integer, number, vadd, vdiv, vfma, vfold, vmax, vmul, vread, vread8, vset, vset8,
+                                      vsum, vsums, vwrite, write)
 from gpu_extract.vectors.spot_vectors import lower, upper
 
 VECTOR = 8 * LANE

@@ -7,20 +7,8 @@ import numpy as np
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_factor import VECTOR, row_of
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    prefetch,
-    vadd,
-    vfma,
-    vmul,
-    vread,
-    vset,
-    vspread,
-    vsums,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, prefetch, vadd, vfma, vmul, vread, vset, vspread, vsums, vwrite,
+                                      write)
 
 LOOK_AHEAD = 8192      # bytes that a block is asked for in advance
 

@@ -11,28 +11,8 @@ from numba.extending import register_jitable
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    prefetch,
-    vadd,
-    vdiv,
-    vless,
-    vmax,
-    vmul,
-    vpick,
-    vread,
-    vroot,
-    vset,
-    vsub,
-    vsum,
-    vtake,
-    vturn1,
-    vturn2,
-    vturn3,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, prefetch, vadd, vdiv, vless, vmax, vmul, vpick, vread, vroot,
+                                      vset, vsub, vsum, vtake, vturn1, vturn2, vturn3, vwrite, write)
 
 VECTOR = 8 * LANE
 LOOK_AHEAD = 2048      # bytes that a band is asked for in advance

@@ -6,21 +6,8 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    prefetch,
-    vfma,
-    vfold,
-    vmax,
-    vmin,
-    vmul,
-    vread8,
-    vroot,
-    vset8,
-    vsum,
-    vwrite,
-    vwrite_past,
-)
+from gpu_extract.vectors.simd import (address, prefetch, vfma, vfold, vmax, vmin, vmul, vread8, vroot, vset8, vsum,
+                                      vwrite, vwrite_past)
 
 EIGHT = 8     # float64 of the longest vector
 LINE = 16     # float32 of a cache line

@@ -18,17 +18,8 @@ from fractions import Fraction
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.profile_vectors import (
-    polynomials,
-    vboth,
-    vcount,
-    vdensity,
-    vfirst,
-    vhalves,
-    vinside,
-    vnext,
-    vtile,
-)
+from gpu_extract.vectors.profile_vectors import (polynomials, vboth, vcount, vdensity, vfirst, vhalves, vinside, vnext,
+                                                 vtile)
 from gpu_extract.vectors.simd import number, vadd, vdiv, vfma, vmul, vread, vset, vset8, vset16, vsub, vwrite, write
 
 NODES = 12

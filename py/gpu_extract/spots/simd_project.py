@@ -8,39 +8,10 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    prefetch,
-    vadd,
-    vdiv,
-    vfma,
-    vless,
-    vmax,
-    vmul,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vsign,
-    vsub,
-    vwrite,
-)
-from gpu_extract.vectors.spot_vectors import (
-    add_to,
-    by_bin,
-    columns,
-    columns1,
-    columns2,
-    lower,
-    nothing,
-    pixels,
-    spread,
-    spread2,
-    unsigned,
-    upper,
-    wide8,
-    write_narrow,
-)
+from gpu_extract.vectors.simd import (address, prefetch, vadd, vdiv, vfma, vless, vmax, vmul, vread, vread8, vset,
+                                      vset8, vsign, vsub, vwrite)
+from gpu_extract.vectors.spot_vectors import (add_to, by_bin, columns, columns1, columns2, lower, nothing, pixels,
+                                              spread, spread2, unsigned, upper, wide8, write_narrow)
 
 
 @njit(nogil=True, cache=True)

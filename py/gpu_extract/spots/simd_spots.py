@@ -20,25 +20,8 @@ from gpu_extract.spots.simd_profiles import profiles, room
 from gpu_extract.spots.simd_splines import splines
 from gpu_extract.vectors.emit import written_out
 from gpu_extract.vectors.profile_vectors import vfirst, vnext
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    vadd,
-    vdiv,
-    vfma,
-    vfours,
-    vless,
-    vmul,
-    vpixels,
-    vread,
-    vread16,
-    vset,
-    vset8,
-    vset16,
-    vsub,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vfours, vless, vmul, vpixels, vread, vread16,
+                                      vset, vset8, vset16, vsub, vwrite, write)
 
 VECTOR = 8 * LANE     # bytes
 

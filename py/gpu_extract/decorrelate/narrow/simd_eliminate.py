@@ -15,20 +15,8 @@ import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_schur_rows import TINY
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    vadd,
-    vfma,
-    vfold,
-    vmul,
-    vread16,
-    vset16,
-    vsum,
-    vtake,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, vadd, vfma, vfold, vmul, vread16, vset16, vsum, vtake, vwrite,
+                                      write)
 from gpu_extract.vectors.transpose import turn
 
 LANES = 16

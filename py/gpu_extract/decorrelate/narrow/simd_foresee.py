@@ -8,22 +8,8 @@ diagonals is what is on the right of those of the bins before them.
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    vabs,
-    vadd,
-    vdiv,
-    vfma,
-    vfold,
-    vless,
-    vmax,
-    vmul,
-    vread8,
-    vset8,
-    vsub,
-    vsum,
-    vwrite,
-)
+from gpu_extract.vectors.simd import (address, vabs, vadd, vdiv, vfma, vfold, vless, vmax, vmul, vread8, vset8, vsub,
+                                      vsum, vwrite)
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
 STRETCH = 128      # bins that are turned at a time: both bands' diagonals stay in the nearest cache

@@ -17,22 +17,8 @@ import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_eliminate import factor, factor_row
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    vadd,
-    vdiv,
-    vfma,
-    vmul,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vsub,
-    vsum,
-    vtake,
-    vwrite,
-)
+from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vmul, vread, vread8, vset, vset8, vsub, vsum,
+                                      vtake, vwrite)
 
 LANES = 8
 VECTOR = 8 * LANES      # bytes of one

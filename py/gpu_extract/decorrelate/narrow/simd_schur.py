@@ -24,28 +24,11 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.arrays import Array, IntArray
-from gpu_extract.decorrelate.narrow.simd_schur_pairs import (
-    keep_block,
-    keep_weights,
-    pair_above,
-    pair_below,
-    weights_row,
-)
-from gpu_extract.decorrelate.narrow.simd_schur_rows import (
-    LANES,
-    ROWS,
-    backward,
-    deal,
-    dot,
-    factor,
-    factor_row,
-    forward,
-    interleave,
-    invert,
-    keep_inverse,
-    known_row,
-    spread,
-)
+from gpu_extract.decorrelate.narrow.simd_schur_pairs import (keep_block, keep_weights, pair_above, pair_below,
+                                                             weights_row)
+from gpu_extract.decorrelate.narrow.simd_schur_rows import (LANES, ROWS, backward, deal, dot, factor, factor_row,
+                                                            forward, interleave, invert, keep_inverse, known_row,
+                                                            spread)
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, integer, number, prefetch, write
 

@@ -4,15 +4,8 @@ Two rows are worked on at once: what both ask for is read once. Asked like those
 """
 from typing import Any
 
-from gpu_extract.decorrelate.narrow.simd_schur_rows import (
-    LANES,
-    ROWS,
-    Sizes,
-    back_substitute,
-    code,
-    factor_row,
-    known_row,
-)
+from gpu_extract.decorrelate.narrow.simd_schur_rows import (LANES, ROWS, Sizes, back_substitute, code, factor_row,
+                                                            known_row)
 from gpu_extract.vectors.emit import Emit
 
 BOTH = (0, 1)

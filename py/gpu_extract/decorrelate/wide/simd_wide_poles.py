@@ -15,21 +15,9 @@ from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.wide.simd_block_sums import next_block, subtract_both
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.blocks import (
-    BLOCK,
-    EDGE,
-    GROUP,
-    GROUPS,
-    NORMAL,
-    backward_corner,
-    column_block,
-    factor_corner,
-    forward_corner,
-    invert_corner,
-    mirror,
-    scale_block,
-    subtract_products,
-)
+from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, NORMAL, backward_corner, column_block,
+                                        factor_corner, forward_corner, invert_corner, mirror, scale_block,
+                                        subtract_products)
 from gpu_extract.vectors.simd import address, number, prefetch, vadd, vread8, vset8, vwrite
 
 PIVOTS = EDGE * LANES      # elements of a panel's D

@@ -19,26 +19,9 @@ import numpy as np
 
 from gpu_extract.arrays import Array, IntArray
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.blocks import (
-    BLOCK,
-    EDGE,
-    GROUP,
-    GROUPS,
-    LANES,
-    NORMAL,
-    SIDES,
-    TURNED,
-    backward_corner,
-    column_block,
-    factor_corner,
-    finish_block,
-    forward_corner,
-    invert_corner,
-    mirror,
-    scale_block,
-    subtract_products,
-    turn,
-)
+from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, LANES, NORMAL, SIDES, TURNED, backward_corner,
+                                        column_block, factor_corner, finish_block, forward_corner, invert_corner,
+                                        mirror, scale_block, subtract_products, turn)
 from gpu_extract.vectors.simd import address, vadd, vfma, vfold, vmul, vread8, vset8, vsub, vsum, vwrite
 
 VECTOR = 8 * LANES      # bytes of one
