@@ -212,8 +212,7 @@ def _picture(run: Run, frame: "Frame") -> None:
 
 def writers(args: argparse.Namespace) -> "list[Callable[..., None]]":
     """What writes each file that was asked for: the frame first."""
-    from gpu_extract.io.frame import write_frame, write_model
-    from gpu_extract.io.spectra import write_spectra
+    from gpu_extract.io.frame import write_frame, write_model, write_spectra
 
     found: list[Callable[..., None]] = [partial(write_frame, args.output, scores=not args.no_scores)]
     if args.model:

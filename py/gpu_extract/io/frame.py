@@ -1,4 +1,4 @@
-"""Extracted frames: writing them so that survey pipelines open them, and reading them back."""
+"""Extracted frames: writing them so that survey pipelines and specutils open them, and reading them back."""
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.checks.arguments import seam
-from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask, as_cards
+from gpu_extract.data import OUTPUTS, Card, FiberMap, Frame, SpecMask, as_cards
 from gpu_extract.errors import InputError, OutputError, check_flags, check_kind
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
-from gpu_extract.io.facts import background_table, bundle_table, count_cards, status_cards
+from gpu_extract.io.facts import background_table, bundle_table, count_cards, fibermin, frame_cards, status_cards
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, image_of, open_fits, optional_image, refuse_other
-from gpu_extract.io.headers import cards_of, merged
-from gpu_extract.io.provenance import frame_cards
+from gpu_extract.io.headers import cards_of
 from gpu_extract.io.scores import band_of, raw_scores
 from gpu_extract.io.write import image_hdu, table_hdu, table_hdus, write_hdus
 
-FLUX_UNIT, IVAR_UNIT = OUTPUTS["flux"].unit, OUTPUTS["ivar"].unit
+FLUX_UNIT = OUTPUTS["flux"].unit
 _NEEDED = ("flux", "ivar", "resolution")      # by who reads a frame
 GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
 
@@ -49,7 +48,7 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     refuse_not_finite(path, frame, images, table)
     bundles, smooth = bundle_table(frame), background_table(frame)
     brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
-    headers = {"FLUX": merged(frame.cards, frame_cards(brief, [*count_cards(frame), *cards])), "STATUS": status_cards()}
+    headers = {"FLUX": frame_cards(brief, [*count_cards(frame), *cards]), "STATUS": status_cards()}
     units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()}}
     made = {name: image_hdu(array, name, bunit=units[name], cards=headers.get(name, ()), primary=name == "FLUX")
             for name, array in images.items()}
@@ -114,7 +113,7 @@ def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapp
     """Write all arrays, as they are, next to the output; say where, or why not."""
     name = Path(path)
     debug = name.with_name(name.name.removesuffix(".gz").removesuffix(".fits") + ".debug.fits")
-    hdus = [image_hdu(None, "", cards=merged(frame.cards, frame_cards(frame)), primary=True)]
+    hdus = [image_hdu(None, "", cards=frame_cards(frame), primary=True)]
     hdus += [image_hdu(array, key) for key, array in images.items()]
     try:
         write_hdus(debug, hdus)
@@ -130,9 +129,43 @@ def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
         raise InputError("the frame has no model image; extract with model=True (-m FILE)")
     image = {"MODEL": frame.model.astype(np.float32)}
     refuse_not_finite(path, frame, image)
-    write_hdus(path, [image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True,
-                                cards=merged(frame.cards, frame_cards(frame, cards)))], commit,
-               nodata=SpecMask.NODATA)
+    hdu = image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True, cards=frame_cards(frame, cards))
+    write_hdus(path, [hdu], commit, nodata=SpecMask.NODATA)
+
+
+def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
+                  commit: Commit = at_once) -> None:
+    """Write a frame as a spectra file of its one band (B, R or Z): `{BAND}_WAVELENGTH`, `_FLUX`, `_IVAR`, `_MASK`,
+    `_RESOLUTION` and an empty primary. Raises OutputError.
+
+    It is the layout of survey spectra files: specutils ("DESI spectra") and desispec.io.read_spectra open it without a
+    loader of ours.
+
+    Raises InputError where fibres have wavelengths of their own, for which such files have no room.
+    """
+    if frame.own_wave is not None:
+        raise InputError(f"{path}: a spectra file has one wavelength grid, and fibres of this PSF have their own; "
+                         "leave --spectra out, the frame has all")
+    images = frame_images(frame)
+    scores = score_table(frame, images)
+    refuse_not_finite(path, frame, images, scores)
+    band = band_of(frame.wave)
+    named = frame if frame.fibermap is not None else replace(frame, fibermap=_minimal(frame))
+    units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": OUTPUTS["ivar"].unit}
+    hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True), *fibermap_hdus(named),
+            *(image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
+              for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")),
+            # without SCORES specutils does not know the file: identities where nothing can be scored
+            *(table_hdus("SCORES", scores) or [table_hdu(_minimal(frame).rows, "SCORES")])]
+    write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
+
+
+def _minimal(frame: Frame) -> FiberMap:
+    """A fibermap that says which fibres these are; TARGETID is negative, as for fibres without a target."""
+    rows = np.empty(len(frame.fibres), [("TARGETID", np.int64), ("FIBER", np.int32)])
+    rows["FIBER"] = frame.fibres - frame.fibres[0] + fibermin(frame)
+    rows["TARGETID"] = -1 - rows["FIBER"].astype(np.int64)
+    return FiberMap(rows)
 
 
 def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.core import typed_passes, untyped_passes
+from numba.core import transforms, typed_passes, untyped_passes
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.ir_utils import build_definitions
 from numba.core.registry import CPUDispatcher
+from numba.core.ssa import reconstruct_ssa
 from numba.core.target_extension import CPU, dispatcher_registry, jit_registry
 
 from gpu_extract.kernels.compile_memory import own_contexts
 from gpu_extract.kernels.compile_parts import WITHOUT_LOOPS, LowerPart, LowerWhole
-from gpu_extract.kernels.compile_passes import SHORTER
 
 _UNUSED = (untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
            untyped_passes.MakeFunctionToJitFunction, untyped_passes.FindLiterallyCalls, untyped_passes.LiteralUnroll,
@@ -26,6 +27,45 @@ _UNUSED = (untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untype
            typed_passes.NoPythonSupportedFeatureValidation, typed_passes.AnnotateTypes,
            typed_passes.NopythonRewrites, typed_passes.DumpParforDiagnostics)
 _ONCE = untyped_passes.DeadBranchPrune      # numba runs it three times
+# numba's pass -> ours, without what the next ones do again: numba finds out after each pass which variables live where.
+# Only what writes the machine code down needs it, and the pass before that (`ir_legalization`) finds it out once more;
+# generators, which need it, are left to numba
+SHORTER: dict[type, type] = {}
+
+
+def _in_place_of(numbas: Any) -> Callable[[Callable[[Any, Any], None]], None]:
+    """The decorator of what is done instead of a pass of numba's, but for generators."""
+    def decorate(work: Callable[[Any, Any], None]) -> None:
+        def run_pass(self: Any, state: Any) -> bool:
+            if state.func_id.is_generator:
+                return numbas.run_pass(self, state)      # type: ignore[no-any-return]
+            work(self, state)
+            return True
+        shorter = type(numbas.__name__, (numbas,), {"_name": f"gpu_extract{work.__name__}", "run_pass": run_pass})
+        SHORTER[numbas] = register_pass(mutates_CFG=True, analysis_only=False)(shorter)
+    return decorate
+
+
+@_in_place_of(untyped_passes.IRProcessing)
+def _processing(numbas: Any, state: Any) -> None:
+    """Bring the loops into the form that numba expects."""
+    state.func_ir.blocks = transforms.canonicalize_cfg(state.func_ir.blocks)
+    state.func_ir.generator_info = None
+
+
+@_in_place_of(untyped_passes.ReconstructSSA)
+def _single_assignment(numbas: Any, state: Any) -> None:
+    """Give each assignment a variable of its own."""
+    state.func_ir = reconstruct_ssa(state.func_ir)
+    numbas._patch_locals(state)
+    state.func_ir._definitions = build_definitions(state.func_ir.blocks)
+
+
+@_in_place_of(typed_passes.PreLowerStripPhis)
+def _no_phis(numbas: Any, state: Any) -> None:
+    """Make assignments of what was joined."""
+    state.func_ir = numbas._strip_phi_nodes(state.func_ir)
+    state.func_ir._definitions = build_definitions(state.func_ir.blocks)
 
 
 class _Ours(CPU):
