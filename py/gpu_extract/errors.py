@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 Ranges = Mapping[str, tuple[float, float, str]]       # name -> least, most, and what the value must
+FileName = str | os.PathLike[str]                       # what Python takes for the name of a file
 
 
 class ExitCode(IntEnum):

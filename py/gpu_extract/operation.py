@@ -1,11 +1,10 @@
 """The extraction as an operation in the style of specreduce: made of an image, called for a Spectrum."""
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, PsfModel
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.run import extract
 
 
@@ -24,7 +23,7 @@ class PsfExtract:
     """
 
     image: Any
-    psf: PsfModel | str | os.PathLike[str]
+    psf: PsfModel | FileName
     wavelength: tuple[float, float, float]
     settings: dict[str, Any] = field(default_factory=dict)
     frame: Frame | None = field(default=None, init=False, repr=False)

@@ -1,11 +1,10 @@
 """Raw images, as a camera writes them: ADU, in any HDU, one of several in a cube."""
-import os
 import re
 
 import numpy as np
 
 from gpu_extract.data import Card
-from gpu_extract.errors import InputError, file_name
+from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.headers import cards_of
 
@@ -18,7 +17,7 @@ def file_of(name: str) -> str:
     return name if parts is None else parts["path"]
 
 
-def read_raw(name: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[Card, ...]]:
+def read_raw(name: FileName) -> tuple[np.ndarray, tuple[Card, ...]]:
     """An image (ny, nx) float64, ADU, and its header.
 
     name: FILE, FILE[HDU] or FILE[HDU,PLANE]; HDU is a name or a number, the first one with an image if left out; PLANE

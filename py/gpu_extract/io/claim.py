@@ -5,6 +5,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from gpu_extract.errors import FileName
 from gpu_extract.io.whose import lock
 
 _NAME_MAX = 255
@@ -25,7 +26,7 @@ class Claim:
             self._descriptor = None
 
 
-def claim(target: str | os.PathLike[str]) -> Claim | None:
+def claim(target: FileName) -> Claim | None:
     """Claim an output; None where another run has. Where files cannot be made or locked, every run has all of them."""
     path = lock_name(target)
     while True:
@@ -41,7 +42,7 @@ def claim(target: str | os.PathLike[str]) -> Claim | None:
         os.close(descriptor)             # who had it has removed it between the two calls
 
 
-def remove_unclaimed(targets: Iterable[str | os.PathLike[str]]) -> None:
+def remove_unclaimed(targets: Iterable[FileName]) -> None:
     """Remove the locks of outputs that nobody holds: left by runs that were killed."""
     for target in targets:
         if os.path.exists(lock_name(target)):
@@ -50,7 +51,7 @@ def remove_unclaimed(targets: Iterable[str | os.PathLike[str]]) -> None:
                 left.release()
 
 
-def lock_name(target: str | os.PathLike[str]) -> Path:
+def lock_name(target: FileName) -> Path:
     """The file whose lock says that somebody makes `target`."""
     path = Path(os.path.realpath(target))
     name = f".{path.name}.lock"

@@ -2,33 +2,32 @@
 
 Also how any table becomes a structured array.
 """
-import os
 from typing import Any
 
 import numpy as np
 from astropy.io import fits
 
 from gpu_extract.data import FiberMap
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.fits import data_of, find, find_optional, native, open_fits
 from gpu_extract.io.headers import cards_of
 
 _ADVICE = "repair the table, give another one with -f FILE, or leave it out with -f none"
 
 
-def read_fibermap(path: str | os.PathLike[str], *, check: bool = True) -> FiberMap:
+def read_fibermap(path: FileName, *, check: bool = True) -> FiberMap:
     """The HDU FIBERMAP of a file. Raises InputError where there is none or it cannot be read."""
     with open_fits(path, check=check) as hdus:
         return fibermap_of(find(hdus, "FIBERMAP", path), path)
 
 
-def optional_fibermap(hdus: fits.HDUList, path: str | os.PathLike[str]) -> FiberMap | None:
+def optional_fibermap(hdus: fits.HDUList, path: FileName) -> FiberMap | None:
     """The HDU FIBERMAP of an open file, or None where it has none."""
     hdu = find_optional(hdus, "FIBERMAP", path)
     return None if hdu is None else fibermap_of(hdu, path)
 
 
-def fibermap_of(hdu: Any, path: str | os.PathLike[str]) -> FiberMap:
+def fibermap_of(hdu: Any, path: FileName) -> FiberMap:
     """A table HDU as a FiberMap. NaN and infinite values raise InputError: they may not be passed on."""
     rows = rows_of(hdu, path)
     bad = not_finite(rows)
@@ -39,7 +38,7 @@ def fibermap_of(hdu: Any, path: str | os.PathLike[str]) -> FiberMap:
     return FiberMap(rows, units, cards_of(hdu.header), {name: text for name, text in comments.items() if text})
 
 
-def rows_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
+def rows_of(hdu: Any, path: FileName) -> np.ndarray:
     """The rows of a table HDU as a structured array in native byte order."""
     table = data_of(hdu, path)
     if table.dtype.names is None:

@@ -2,7 +2,6 @@
 
 The only modules that know FITS are those of this folder.
 """
-import os
 import traceback
 import warnings
 from collections import Counter
@@ -14,7 +13,7 @@ import numpy as np
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 
-from gpu_extract.errors import GpuExtractError, InputError, check_flags, file_name
+from gpu_extract.errors import FileName, GpuExtractError, InputError, check_flags, file_name
 from gpu_extract.io.cards import MOST_HDUS, Layout, Odd, layout_of
 from gpu_extract.io.checksum import verify
 from gpu_extract.io.headers import number_of
@@ -25,7 +24,7 @@ _AGAIN = "fetch or make the file again"
 
 
 @contextmanager
-def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequence[str] = ()) -> Iterator[fits.HDUList]:
+def open_fits(path: FileName, *, check: bool = True, take: Sequence[str] = ()) -> Iterator[fits.HDUList]:
     """Open a FITS file, gzipped or not, for reading.
 
     check: compare CHECKSUM and DATASUM with the bytes where the file carries them
@@ -151,7 +150,7 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def find(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
+def find(hdus: fits.HDUList, name: str, path: FileName) -> Any:
     """The HDU called `name`; InputError that lists those there are."""
     hdu = find_optional(hdus, name, path)
     if hdu is None:
@@ -160,7 +159,7 @@ def find(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
     return hdu
 
 
-def refuse_other(hdus: fits.HDUList, wanted: str, path: str | os.PathLike[str]) -> None:
+def refuse_other(hdus: fits.HDUList, wanted: str, path: FileName) -> None:
     """Raise InputError where a file is plainly another one than is wanted: "an image", "a PSF" or "a frame"."""
     names = {h.name.upper() for h in hdus}
     kind = next((str(h.header["PSFTYPE"]).strip() for h in hdus if "PSFTYPE" in h.header), "")
@@ -176,7 +175,7 @@ def refuse_other(hdus: fits.HDUList, wanted: str, path: str | os.PathLike[str]) 
                 "give a frame" if wanted == "a frame" else f"{advice}; give the other file"))
 
 
-def find_optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
+def find_optional(hdus: fits.HDUList, name: str, path: FileName) -> Any:
     """The HDU called `name`, or None. Raises InputError where there are several, each with an EXTVER of its own."""
     named = [h for h in hdus if h.name.upper() == name.upper()]
     if len(named) > 1:
@@ -186,13 +185,13 @@ def find_optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -
     return named[0] if named else None
 
 
-def optional_image(hdus: fits.HDUList, name: str, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray | None:
+def optional_image(hdus: fits.HDUList, name: str, path: FileName, ndim: int = 2) -> np.ndarray | None:
     """The image of the HDU called `name`, see `image_of`, or None where there is none."""
     hdu = find_optional(hdus, name, path)
     return None if hdu is None else image_of(hdu, path, ndim)
 
 
-def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
+def data_of(hdu: Any, path: FileName) -> np.ndarray:
     """The array or table of an HDU; InputError where it has none, or it cannot be unpacked."""
     try:
         data = hdu.data
@@ -203,7 +202,7 @@ def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
     return data
 
 
-def image_of(hdu: Any, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray:
+def image_of(hdu: Any, path: FileName, ndim: int = 2) -> np.ndarray:
     """The image of an HDU in native byte order, C order, float32 and float64 kept as they are, NaN where it is BLANK.
 
     It is the caller's: the HDU lets go of it (and reads it again where it is asked, unless it was taken), and no copy

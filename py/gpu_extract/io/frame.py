@@ -1,5 +1,4 @@
 """Extracted frames: writing them so that survey pipelines and specutils open them, and reading them back."""
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +9,7 @@ import numpy as np
 
 from gpu_extract.checks.arguments import seam
 from gpu_extract.data import OUTPUTS, Card, FiberMap, Frame, SpecMask, as_cards
-from gpu_extract.errors import InputError, OutputError, check_flags, check_kind
+from gpu_extract.errors import FileName, InputError, OutputError, check_flags, check_kind
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
 from gpu_extract.io.facts import background_table, bundle_table, count_cards, fibermin, frame_cards, status_cards
@@ -25,7 +24,7 @@ _NEEDED = ("flux", "ivar", "resolution")      # by who reads a frame
 GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
 
 
-def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
+def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
                 scores: bool = True, commit: Commit = at_once) -> None:
     """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES, PIXMASK_FRACTION, STATUS and tables.
 
@@ -95,7 +94,7 @@ def fibermap_hdus(frame: Frame) -> list[Any]:
     return [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards, comments=table.comments)]
 
 
-def refuse_not_finite(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray],
+def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndarray],
                       scores: tuple[np.ndarray, dict[str, str]] | None = None) -> None:
     """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file."""
     bad = {name: int(np.count_nonzero(~np.isfinite(a))) for name, a in images.items() if a.dtype.kind == "f"}
@@ -109,7 +108,7 @@ def refuse_not_finite(path: str | os.PathLike[str], frame: Frame, images: Mappin
     raise OutputError(f"{path}: not written: NaN or infinite values in {what}; {kept}; please report it")
 
 
-def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray]) -> str:
+def _keep_for_debugging(path: FileName, frame: Frame, images: Mapping[str, np.ndarray]) -> str:
     """Write all arrays, as they are, next to the output; say where, or why not."""
     name = Path(path)
     debug = name.with_name(name.name.removesuffix(".gz").removesuffix(".fits") + ".debug.fits")
@@ -122,8 +121,7 @@ def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapp
     return f"everything is in {debug}"
 
 
-def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
-                commit: Commit = at_once) -> None:
+def write_model(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), commit: Commit = at_once) -> None:
     """Write the model image (ny, nx), electron, with the frame's header. Raises OutputError, InputError."""
     if frame.model is None:
         raise InputError("the frame has no model image; extract with model=True (-m FILE)")
@@ -133,8 +131,7 @@ def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     write_hdus(path, [hdu], commit, nodata=SpecMask.NODATA)
 
 
-def write_spectra(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
-                  commit: Commit = at_once) -> None:
+def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), commit: Commit = at_once) -> None:
     """Write a frame as a spectra file of its one band (B, R or Z): `{BAND}_WAVELENGTH`, `_FLUX`, `_IVAR`, `_MASK`,
     `_RESOLUTION` and an empty primary. Raises OutputError.
 
@@ -168,7 +165,7 @@ def _minimal(frame: Frame) -> FiberMap:
     return FiberMap(rows)
 
 
-def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
+def read_frame(path: FileName, *, check: bool = True) -> Frame:
     """Read a frame of this code, of a survey pipeline or of specter.
 
     MASK, CHI2PIX, FIBERMAP, PIXMASK_FRACTION and STATUS may be absent: the mask is then NODATA where ivar is 0,

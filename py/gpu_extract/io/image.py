@@ -1,5 +1,4 @@
 """CCD images (preproc-{camera}-{expid}.fits[.gz])."""
-import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +7,7 @@ import numpy as np
 from astropy.io import fits
 
 from gpu_extract.data import Card, Image
-from gpu_extract.errors import InputError, check_flags
+from gpu_extract.errors import FileName, InputError, check_flags
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of
@@ -23,8 +22,7 @@ _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
 
 
-def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bool = True,
-               noise: bool = True) -> Image:
+def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noise: bool = True) -> Image:
     """Pixels, inverse variance and header of an image.
 
     ivar is 0 where MASK & 767; pixels of ivar 0 that are NaN or infinite become 0.
@@ -75,7 +73,7 @@ def _slabs(rows: int) -> list[slice]:
     return [slice(first, first + _ROWS) for first in range(0, rows, _ROWS)]
 
 
-def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
+def _image_hdu(hdus: fits.HDUList, path: FileName) -> Any:
     """The HDU IMAGE, or a primary image without a name."""
     hdu = find_optional(hdus, "IMAGE", path)
     if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
@@ -83,7 +81,7 @@ def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
     return find(hdus, "IMAGE", path) if hdu is None else hdu
 
 
-def _same_shapes(image: Any, hdus: fits.HDUList, path: str | os.PathLike[str]) -> None:
+def _same_shapes(image: Any, hdus: fits.HDUList, path: FileName) -> None:
     """Raise InputError where IVAR or MASK is of another shape than IMAGE: before any of them is read or unpacked."""
     shape = getattr(image, "shape", ())
     for name in ("IVAR", "MASK"):
@@ -110,7 +108,7 @@ def _read_noise(hdu: Any, cards: Iterable[Card]) -> float | None:
     return min((value for value in values if 0 < value < np.inf), default=None)
 
 
-def _check_ivar(ivar: np.ndarray, path: str | os.PathLike[str]) -> None:
+def _check_ivar(ivar: np.ndarray, path: FileName) -> None:
     lowest, highest = float(ivar.min()), float(ivar.max())       # NaN if there is one
     if lowest >= 0 and highest < np.inf:
         return
@@ -120,7 +118,7 @@ def _check_ivar(ivar: np.ndarray, path: str | os.PathLike[str]) -> None:
                      "allowed are finite numbers >= 0, and 0 for pixels to leave out")
 
 
-def _cleared(pix: np.ndarray, ivar: np.ndarray, path: str | os.PathLike[str]) -> np.ndarray:
+def _cleared(pix: np.ndarray, ivar: np.ndarray, path: FileName) -> np.ndarray:
     """The pixels, finite everywhere: what is not finite must have ivar 0 and becomes 0."""
     odd = [(rows, bad) for rows in _slabs(len(pix)) if (bad := ~np.isfinite(pix[rows])).any()]
     count = sum(int(bad.sum()) for _, bad in odd)
@@ -136,7 +134,7 @@ def _cleared(pix: np.ndarray, ivar: np.ndarray, path: str | os.PathLike[str]) ->
     return pix
 
 
-def write_image(path: str | os.PathLike[str], image: Image, *, mask: np.ndarray | None = None,
+def write_image(path: FileName, image: Image, *, mask: np.ndarray | None = None,
                 read_noise: np.ndarray | None = None) -> None:
     """Write IMAGE and IVAR (float32), MASK (int32, Rice-compressed), READNOISE (float32), FIBERMAP.
 

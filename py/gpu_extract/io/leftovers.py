@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from gpu_extract.errors import FileName
 from gpu_extract.io.whose import Writer, is_gone, is_held, this_process
 from gpu_extract.perf.clock import epoch
 
@@ -13,7 +14,7 @@ _TEMPORARY = re.compile(r"\.(?P<stem>.+)\.tmp-(?P<host>.+?)(-(?P<where>[0-9a-f]{
 _UNTOUCHED = 900.0       # seconds for which a file whose writer cannot be asked must not have been written to, either
 
 
-def remove_leftovers(targets: Iterable[str | os.PathLike[str]], *, own: bool = False) -> list[Path]:
+def remove_leftovers(targets: Iterable[FileName], *, own: bool = False) -> list[Path]:
     """Remove the temporary files (io.atomic) that writers who are gone have left; returns what was removed.
 
     Looked at are the folders of `targets`, and files of this user. A writer on this machine is asked: it is gone where

@@ -1,5 +1,4 @@
 """PSF files of the GAUSS-HERMITE family, versions 2 and 3, GAUSS-HERMITE2, and TABULATED (`psf_tables`)."""
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from astropy.io import fits
 
 from gpu_extract.checks.sense import identity_of
 from gpu_extract.data import MOST_SIDE, Array, Card, Core, IntArray, Legendre, PsfModel, Tail
-from gpu_extract.errors import InputError, file_name
+from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import number_of
@@ -57,7 +56,7 @@ def _whole(value: Any) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
+def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
     """The PSF in a file: traces, cores, tail (None where TAILAMP is 0 everywhere) and geometry.
 
     psferr is the keyword PSFERR, else 0.01. (PSFERROR of the files in use is not it.)
@@ -227,9 +226,8 @@ def _psferr(headers: list[fits.Header], path: str) -> float:
     return psferr
 
 
-def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = (),
-              status: IntArray | None = None, continuum: Legendre | None = None,
-              tables: Mapping[str, np.ndarray] | None = None) -> None:
+def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), status: IntArray | None = None,
+              continuum: Legendre | None = None, tables: Mapping[str, np.ndarray] | None = None) -> None:
     """Write a PSF with one core as GAUSS-HERMITE, PSFVER 3, one with tabulated spots as TABULATED, PSFVER 1.
 
     status: (nfibre,) written as the parameter STATUS; continuum: of the arcs, written as CONT, which no reader of PSFs

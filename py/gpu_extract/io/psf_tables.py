@@ -1,5 +1,4 @@
 """PSF files of tabulated spots: PSFTYPE TABULATED, PSFVER 1."""
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,7 +6,7 @@ import numpy as np
 from astropy.io import fits
 
 from gpu_extract.data import MOST_SIDE, Array, Card, Core, IntArray, Legendre, PsfModel
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.fits import find, find_optional, image_of, optional_image
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 from gpu_extract.spots.tables import LEBESGUE, core_of, magnified, table_of
@@ -84,7 +83,7 @@ def read_bundles(hdus: fits.HDUList, nfibre: int, path: str) -> IntArray | None:
     return numbers.astype(np.int64)
 
 
-def write_tables(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = (),
+def write_tables(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (),
                  tables: Mapping[str, np.ndarray] | None = None) -> None:
     """Write a tabulated PSF; see `gpu_extract.io.psf.write_psf`. Raises OutputError."""
     stamps, waves = table_of(psf)

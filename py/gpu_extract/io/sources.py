@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_extract.config import MATHEMATICS, ExtractConfig
 from gpu_extract.data import Card, Image, PsfModel
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import open_fits
 from gpu_extract.io.headers import cards_of
@@ -56,8 +56,7 @@ def settings_cards(config: ExtractConfig) -> list[Card]:
             Card("MATHVER", MATHEMATICS, "Version of the mathematics"), *factor]
 
 
-def why_again(path: str | os.PathLike[str], paths: Mapping[str, str],
-              settings: Callable[[Image], ExtractConfig]) -> str | None:
+def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Image], ExtractConfig]) -> str | None:
     """Why a frame has to be made; None where it need not be made again.
 
     paths: see `source_cards`

@@ -4,6 +4,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import BinaryIO
 
+from gpu_extract.errors import FileName
 from gpu_extract.io.cards import CARD, MOST_HDUS, Odd, layout_of
 from gpu_extract.io.source import Source
 
@@ -15,7 +16,7 @@ _DIGITS = 16                                                # bytes of a digest
 _VOLATILE = b"CHECKSUM", b"DATASUM "
 
 
-def stamp(path: str | os.PathLike[str]) -> str:
+def stamp(path: FileName) -> str:
     """A text that differs where the files differ; empty where there is no such file. It fits on a header card.
 
     To open a pipe that nobody writes to would wait for ever.
