@@ -1,7 +1,6 @@
 """Who writes a temporary file: one process, told apart from every other one without a clock or a host's name."""
 import fcntl
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+
+from gpu_extract.perf.clock import START, process_state
 
 _NO_PROC = "0" * 8
 
@@ -72,12 +73,10 @@ def _where() -> str:
 
 def _started(pid: int) -> int | None:
     """Ticks at which a process was started, -1 for one that has ended and was not waited for; None if not told."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    told = process_state(pid)
+    if not told:
         return None
-    fields = re.sub(r"^.*\)", "", text, flags=re.DOTALL).split()
-    return -1 if fields[0] == "Z" else int(fields[19])
+    return -1 if told[0] == "Z" else int(told[START])
 
 
 @contextmanager
