@@ -31,9 +31,11 @@ class PsfExtract:
     def __call__(self, image: Any = None, **changes: Any) -> Any:
         """Extract, from `image` where it is given, with other settings where they are given."""
         from gpu_extract.io.nddata import image_of, spectrum_of
+        from gpu_extract.io.psf import read_psf
 
         config = ExtractConfig(**{"wavelength": self.wavelength, **self.settings, **changes})
-        self.frame = extract(image_of(self.image if image is None else image), self._psf(), config)
+        psf = self.psf if isinstance(self.psf, PsfModel) else read_psf(self.psf)
+        self.frame = extract(image_of(self.image if image is None else image), psf, config)
         if self.frame is None:
             raise InputError("PsfExtract is for one process; under MPI call gpu_extract.extract")
         return spectrum_of(self.frame)
@@ -42,8 +44,3 @@ class PsfExtract:
     def spectrum(self) -> Any:
         """The spectra with the settings as they are."""
         return self()
-
-    def _psf(self) -> PsfModel:
-        from gpu_extract.io.psf import read_psf
-
-        return self.psf if isinstance(self.psf, PsfModel) else read_psf(self.psf)

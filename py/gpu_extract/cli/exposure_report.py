@@ -25,7 +25,6 @@ class Progress:
         self._counts: dict[str, int] = {}
 
     def __call__(self, number: int, state: int) -> None:
-        """A frame has come to its end."""
         name = State(state).name.lower()
         self._counts[name] = self._counts.get(name, 0) + 1
         ended = sum(self._counts.values())

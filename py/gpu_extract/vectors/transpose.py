@@ -27,7 +27,6 @@ def _columns(e, target, wide, source, step, blocks):
 
 @written_out(LANES)
 def _turn_columns(e, target, wide, source, step, blocks):
-    """`_columns` as a function."""
     e.call("turn_columns", (target, wide, source, step, blocks), _columns)
 
 
