@@ -21,8 +21,8 @@ from gpu_extract.cli.extract import main as extract_one
 from gpu_extract.config import MATHEMATICS, ExtractConfig
 from gpu_extract.exposure.frames import State
 from gpu_extract.io import sources
-from gpu_extract.io.claim import claim, lock_name
 from gpu_extract.io.stamp import stamp
+from gpu_extract.io.whose import claim, lock_name
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import finish
 from nights import GRID, PROGRAM, Night, assert_all_there

@@ -66,7 +66,6 @@ class Parser(argparse.ArgumentParser):
         return super()._get_values(action, arg_strings)  # type: ignore[misc]
 
     def _print_message(self, message, file=None):  # type: ignore[no-untyped-def]
-        """--help and --version."""
         say(message, end="")
 
     def error(self, message: str) -> NoReturn:

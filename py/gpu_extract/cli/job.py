@@ -157,7 +157,6 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
 
 
 def _headers(image: "Image") -> "list[Sequence[Card]]":
-    """Where an exposure's target and date may be."""
     return [image.cards] + ([image.fibermap.cards] if image.fibermap else [])
 
 

@@ -50,7 +50,6 @@ def shown(image: Image, frame: Frame, psf: PsfModel | None) -> tuple[int, int]:
 
 
 def _title(frame: Frame) -> str:
-    """What was extracted, in a line."""
     cards = {card.key: card.value for card in frame.cards}
     names = [str(cards[key]) for key in ("CAMERA", "EXPID", "NIGHT", "FLAVOR") if key in cards]
     good = frame.mask == 0

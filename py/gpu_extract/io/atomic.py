@@ -15,10 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpu_extract.errors import FileName, InputError, OutputError, check_local, file_name
-from gpu_extract.io.whose import held, host, this_process
+from gpu_extract.io.whose import NAME_MAX, held, host, this_process
 
 FITS_ENDINGS = (".fits", ".fits.gz")
-_NAME_MAX = 255
 Commit = Callable[[], None]
 Named = Iterable[tuple[str, str | None]]        # options and the files that they name
 
@@ -159,7 +158,7 @@ def temporary_name(target: Path) -> Path:
     me = this_process()
     tag = f".tmp-{host()}-{me.where}-{me.start}-{me.pid}-{uuid.uuid4().hex[:8]}{extension}"
     stem = target.name.removesuffix(extension)
-    room = _NAME_MAX - len(os.fsencode(tag)) - 1
+    room = NAME_MAX - len(os.fsencode(tag)) - 1
     while len(os.fsencode(stem)) > room:
         stem = stem[:-1]
     return target.with_name(f".{stem}{tag}")

@@ -72,7 +72,6 @@ def read_ini(path: FileName, wrong: str, comments: str | None = None) -> configp
 
 
 def _read(path: FileName) -> dict[str, Preset]:
-    """The presets of a file. Raises InputError."""
     parser = read_ini(path, "is no file of presets")
     found = {}
     for name, section in ((name, parser[name]) for name in parser.sections()):
@@ -98,5 +97,4 @@ def camera_preset(camera: object) -> Preset | None:
 
 
 def _letter(camera: object) -> str:
-    """Of a header's CAMERA."""
     return str(camera or "").strip().lower()[:1]

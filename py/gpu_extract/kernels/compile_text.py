@@ -206,14 +206,12 @@ def _from_start(context: Any, builder: Any, kind: Any, value: Any, length: Any) 
 
 
 def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """An element of an array."""
     from numba.np import arrayobj  # 20 ms that only compiling needs
 
     return arrayobj.load_item(context, builder, signature.args[0], _place(context, builder, signature, args))
 
 
 def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Set an element of an array."""
     from numba.np import arrayobj
 
     array, _, kind = signature.args

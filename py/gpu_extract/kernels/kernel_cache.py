@@ -141,7 +141,6 @@ class KernelCache(caching._Cache):
 
 
 def _cache_of(function: Any) -> Any:
-    """The cache of any function that asks for one."""
     return KernelCache(function) if function.__module__.split(".")[0] == PACKAGE else _numbas(function)
 
 

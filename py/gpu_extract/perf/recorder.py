@@ -162,7 +162,6 @@ class Recorder(seams.Recorder):
                 "copies": self._copied(), "device": self._device_record()}
 
     def _copied(self) -> dict[str, dict[str, float]]:
-        """Calls, bytes and seconds of the copies in each direction."""
         found: dict[str, dict[str, float]] = {}
         for direction, nbytes, row in self._copies:
             sums = found.setdefault(direction, {"calls": 0, "bytes": 0, "seconds": 0.0})

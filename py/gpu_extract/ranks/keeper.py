@@ -161,7 +161,6 @@ def tell(mark: Mark, code: int = 0) -> None:
 
 
 def _wait(child: int) -> int:
-    """Wait for the child's end; its wait status."""
     while True:
         _, status = os.waitpid(child, os.WUNTRACED)
         if not os.WIFSTOPPED(status):

@@ -109,6 +109,5 @@ class NodeMemory:
 
 
 def _encode(text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Length and bytes of a text."""
     content = np.frombuffer(text.encode(), dtype=np.uint8)
     return np.array([len(content)], dtype=np.int64), content

@@ -20,14 +20,12 @@ def work_size(nwave, ndiag):
 
 @njit(nogil=True, error_model="numpy")
 def _product(out, a, b):
-    """out = a b."""
     for j in range(len(out)):
         out[j] = a[j] * b[j]
 
 
 @njit(nogil=True, error_model="numpy")
 def _add_square(out, a):
-    """out += a a."""
     for j in range(len(out)):
         out[j] += a[j] * a[j]
 

@@ -40,7 +40,6 @@ def _spread(corner, y, numbers, shift, sides):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _fetch(place):
-    """Ask for a block."""
     for n in range(0, 8 * BLOCK, 64):
         prefetch(place + n)
 
