@@ -155,12 +155,13 @@ jit_registry[_Ours], dispatcher_registry[_Ours] = _numbas_own, CPUDispatcher
 
 
 def njit(*, cache: bool = False, loops: bool = True, **options: Any) -> Callable[[Any], Any]:
-    """numba.njit for kernels and their parts; a division by zero gives infinity, not an error.
+    """numba.njit for kernels and their parts. Other threads of Python may run beside a kernel; a division by zero gives
+    infinity, not an error.
 
     loops: False: LLVM does not look for loops to make vectors of, in a kernel whose loops are made of vectors already
     """
     def decorate(function: Any) -> _Kernel:
-        made = _Kernel(function, targetoptions=_options({"error_model": "numpy", **options}))
+        made = _Kernel(function, targetoptions=_options({"nogil": True, "error_model": "numpy", **options}))
         if cache:
             made.enable_caching()
         if not loops:

@@ -30,7 +30,7 @@ def _turn_columns(e, target, wide, source, step, blocks):
     e.call("turn_columns", (target, wide, source, step, blocks), _columns)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def turn(target, wide, source, step, rows, columns):
     """Column c of `rows` rows becomes row c, for c < columns.
 

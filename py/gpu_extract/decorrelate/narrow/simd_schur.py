@@ -56,7 +56,7 @@ def _front(hw: int) -> int:
     return hw + ROWS
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _rows(source, bases, first, shape, edge, ends):
     """Where rows first .. first + ROWS - 1 of eight blocks of `shape` begin, as `interleave` takes it; addresses.
 
@@ -73,7 +73,7 @@ def _rows(source, bases, first, shape, edge, ends):
     return edge, ends
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _ahead(place, base, size):
     """Ask for `size` bytes from element `base`, the integer at that address, of what begins at `place`."""
     first = place + 8 * integer(base)
@@ -81,7 +81,7 @@ def _ahead(place, base, size):
         prefetch(first + n)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _gather_x(out, x, bases, edge, ends, front):
     """x of eight fibres, which begin at `bases`, interleaved after `front` rows, with 0 before and behind."""
     nwave = x.shape[1]
@@ -91,7 +91,7 @@ def _gather_x(out, x, bases, edge, ends, front):
         interleave((address(out, (front + first) * LANES), given[0], given[1]), 0, 0, 0)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _decoupled(low, row):
     """Rows of the factor for bins that do not exist."""
     low[:] = 0.0
@@ -114,7 +114,7 @@ def factorise(hw: int, own: int) -> Any:
     width, front, row = 2 * hw + 1, _front(hw), factor_row(own)
     tile = 8 * ROWS * width
 
-    @njit(nogil=True, cache=True, error_model="numpy")
+    @njit(cache=True)
     def kernel(works, icov, x, blocks, others, ends, distances):
         nwave, length = icov.shape[2], len(works[1]) // len(distances)
         shape, flat, block, edge = (nwave, width), address(icov, 0), address(works[3], 0), address(works[8], 0)
@@ -164,7 +164,7 @@ def coupling(hw: int, own: int, half: int) -> Any:
     width, front, row, known = 2 * hw + 1, _front(hw), 8 * factor_row(own), 8 * known_row(hw)
     weight, columns, tile, beyond = 8 * weights_row(hw), half + 1, 8 * ROWS * width, padded(hw)
 
-    @njit(nogil=True, cache=True, error_model="numpy", loops=False)
+    @njit(cache=True, loops=False)
     def kernel(out, moved, works, icov, others, lanes, ends, distances):
         nwave, count, flat = icov.shape[2], len(distances), address(icov, 0)
         low, z, edge = address(works[0], front * (row // 8)), address(works[5], 0), address(works[8], 0)

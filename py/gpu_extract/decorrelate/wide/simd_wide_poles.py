@@ -23,7 +23,7 @@ from gpu_extract.vectors.simd import address, number, prefetch, vadd, vread8, vs
 PIVOTS = EDGE * LANES      # elements of a panel's D
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _spread(corner, y, numbers, shift, sides):
     """The panel's diagonal block of S + t I and its right sides in all lanes.
 
@@ -38,13 +38,13 @@ def _spread(corner, y, numbers, shift, sides):
         vwrite(y + 8 * LANES * n, vset8(number(sides + 8 * n)))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _fetch(place):
     for n in range(0, 8 * BLOCK, 64):
         prefetch(place + n)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _factor(works, blocks, shift, sides):
     """L D L^T of S + t I and the forward substitution, divided by D."""
     panels, pivots, inverses, y, row, _ = works
@@ -69,7 +69,7 @@ def _factor(works, blocks, shift, sides):
         forward_corner(y, j * GROUP, panels, first, inverses, own)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _invert(works, j, count):
     """Panel j of L becomes that of the inverse, and the right sides of its bins the solutions."""
     panels, _, inverses, y, v, z = works
@@ -93,7 +93,7 @@ def _invert(works, j, count):
     mirror(panels, first, panels, first, panels, first)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _add_up(out, panel, y, weight):
     """Add one panel's bins into `out`, summed over the lanes."""
     for c in range(len(out)):
@@ -125,7 +125,7 @@ def _sizes(count: int, reach: int) -> tuple[int, ...]:
             max(reach, 1) * BLOCK)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def pole_sum(out, works, blocks, sides, shift, weight):
     """Add eight poles to `out`, (nwave, SIDES + ndiag + 1), whose columns are those of narrow.simd_banded.pole_sum.
 
@@ -142,7 +142,7 @@ def pole_sum(out, works, blocks, sides, shift, weight):
         _add_up(out[first:first + EDGE], panels[j * size:(j + 1) * size], y[j * GROUP:], weight)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def by_panels(blocks, band):
     """blocks (see `pole_sum`) of a band (nwave, half + 1), rows of the upper triangle; bins beyond the end are 1."""
     nwave, half = len(band), min(band.shape[1] - 1, EDGE * (blocks.shape[1] - 1))
