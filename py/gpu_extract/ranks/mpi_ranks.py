@@ -139,15 +139,12 @@ class MpiComm(Comm):
     def release(self) -> None:
         self._agree("release")
         for part in self._parts:
-            part._free()
+            for comm in (part._node, part._roots, part._comm):
+                if comm is not None and comm != self._mpi.COMM_NULL:
+                    comm.Free()
         self._parts.clear()
         if self._memory is not None:
             self._memory.take_back()
-
-    def _free(self) -> None:
-        for comm in (self._node, self._roots, self._comm):
-            if comm is not None and comm != self._mpi.COMM_NULL:
-                comm.Free()
 
     def hand_out(self, count: int, told: Told = lambda number, state: None, *, takes: bool = True) -> Numbers:
         self._agree("hand out")
