@@ -149,6 +149,17 @@ def check_local(name: str, remedy: str = "fetch it, and give the name of the cop
 
 
 @contextmanager
+def about(name: str) -> Iterator[None]:
+    """Under this an InputError begins with the name of the file that it is about."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(f"{name}: "):
+            raise
+        raise type(error)(f"{name}: {error}") from error
+
+
+@contextmanager
 def reading(path: object, what: str = "") -> Iterator[None]:
     """Under this an InputError says which file cannot be read, and why; what: it is, with a blank behind."""
     try:

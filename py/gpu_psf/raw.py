@@ -33,17 +33,17 @@ def read_raw(name: FileName) -> tuple[np.ndarray, tuple[Card, ...]]:
         if wanted is None:
             images = [h for h in hdus if h.is_image and len(h.shape) in (2, 3)]
             if not images:
-                raise InputError(f"{path}: holds no image; give a FITS file of the camera")
+                raise InputError("holds no image; give a FITS file of the camera")
             hdu = images[0]
         elif wanted.isdigit():
             if int(wanted) >= len(hdus):
-                raise InputError(f"{path}: has {len(hdus)} HDUs, number {wanted} was asked for (they count from 0)")
+                raise InputError(f"has {len(hdus)} HDUs, number {wanted} was asked for (they count from 0)")
             hdu = hdus[int(wanted)]
         else:
-            hdu = find(hdus, wanted, path)
+            hdu = find(hdus, wanted)
         cards = cards_of(hdu.header)
         cube = len(getattr(hdu, "shape", ())) == 3
-        array = image_of(hdu, path, 3 if cube else 2).astype(np.float64)
+        array = image_of(hdu, 3 if cube else 2).astype(np.float64)
     if not cube:
         return array, cards
     number = 0 if plane is None and len(array) == 1 else plane

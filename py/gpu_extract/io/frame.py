@@ -173,32 +173,32 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
     Raises InputError where the file cannot be read or its arrays do not fit together.
     """
     with open_fits(path, check=check) as hdus:
-        refuse_other(hdus, "a frame", path)
+        refuse_other(hdus, "a frame")
         arrays: dict[str, Any] = {
-            name: image_of(find(hdus, output.hdu, path), path, 3 if name == "resolution" else 2)
-            if name in _NEEDED else optional_image(hdus, output.hdu, path) for name, output in OUTPUTS.items()}
+            name: image_of(find(hdus, output.hdu), 3 if name == "resolution" else 2)
+            if name in _NEEDED else optional_image(hdus, output.hdu) for name, output in OUTPUTS.items()}
         # where each fibre has its own, WAVELENGTH is theirs, and the common coordinate is GRID
-        hdu, grid = find(hdus, "WAVELENGTH", path), optional_image(hdus, GRID, path, 1)
-        wave = (image_of(hdu, path, 1) if grid is None else grid).astype(np.float64)
-        own_wave = None if grid is None else image_of(hdu, path).astype(np.float64)
-        fibermap = optional_fibermap(hdus, path)
+        hdu, grid = find(hdus, "WAVELENGTH"), optional_image(hdus, GRID, 1)
+        wave = (image_of(hdu, 1) if grid is None else grid).astype(np.float64)
+        own_wave = None if grid is None else image_of(hdu).astype(np.float64)
+        fibermap = optional_fibermap(hdus)
         cards = cards_of(hdus[0].header)
-    for name, array in arrays.items():
-        if array is not None and OUTPUTS[name].kind is not None:
-            if array.dtype.kind not in "iu":
-                raise InputError(f"{path}: {OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file "
-                                 "is not one frame, make or fetch it again")
-            arrays[name] = array.astype(OUTPUTS[name].kind)
-    flux, ivar = arrays["flux"], arrays["ivar"]
-    if arrays["mask"] is None:
-        arrays["mask"] = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
-    if arrays["chi2pix"] is None:
-        arrays["chi2pix"] = np.zeros_like(flux)
-    try:
-        return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap, own_wave=own_wave,
-                     **arrays)
-    except InputError as error:
-        raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
+        for name, array in arrays.items():
+            if array is not None and OUTPUTS[name].kind is not None:
+                if array.dtype.kind not in "iu":
+                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file is "
+                                     "not one frame, make or fetch it again")
+                arrays[name] = array.astype(OUTPUTS[name].kind)
+        flux, ivar = arrays["flux"], arrays["ivar"]
+        if arrays["mask"] is None:
+            arrays["mask"] = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
+        if arrays["chi2pix"] is None:
+            arrays["chi2pix"] = np.zeros_like(flux)
+        try:
+            return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap,
+                         own_wave=own_wave, **arrays)
+        except InputError as error:
+            raise InputError(f"{error}; the file is not one frame, make or fetch it again") from error
 
 
 def _fibres(cards: Sequence[Card], nspec: int) -> np.ndarray:

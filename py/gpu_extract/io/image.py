@@ -38,28 +38,28 @@ def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noi
     """
     check_flags(fibermap=fibermap, noise=noise)
     with open_fits(path, check=check, take=_TAKEN) as hdus:
-        refuse_other(hdus, "an image", path)
-        image = _image_hdu(hdus, path)
-        _same_shapes(image, hdus, path)
-        pix = _floating(image_of(image, path))
-        of_ivar = find(hdus, "IVAR", path)
-        unit, ivar = str(of_ivar.header.get("BUNIT", "")).strip(), _floating(image_of(of_ivar, path))
-        mask = optional_image(hdus, "MASK", path)
-        table = optional_fibermap(hdus, path) if fibermap else None
+        refuse_other(hdus, "an image")
+        image = _image_hdu(hdus)
+        _same_shapes(image, hdus)
+        pix = _floating(image_of(image))
+        of_ivar = find(hdus, "IVAR")
+        unit, ivar = str(of_ivar.header.get("BUNIT", "")).strip(), _floating(image_of(of_ivar))
+        mask = optional_image(hdus, "MASK")
+        table = optional_fibermap(hdus) if fibermap else None
         cards = cards_of(image.header)
-        of_all = find_optional(hdus, "READNOISE", path)
+        of_all = find_optional(hdus, "READNOISE")
         least = _read_noise(of_all, cards)
-        every = _floating(image_of(of_all, path)) if noise and of_all is not None else None
-    _check_ivar(ivar, path)
-    if mask is not None:
-        if mask.dtype.kind not in "iu":
-            raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
-        bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
-        for rows in _slabs(len(mask)):
-            ivar[rows][(mask[rows] & bits) != 0] = 0
-    if every is not None and every.shape != pix.shape:
-        raise InputError(f"{path}: READNOISE has shape {every.shape}, IMAGE has {pix.shape}; they must be the same")
-    return Image(_cleared(pix, ivar, path), ivar, cards, table, least, every, unit)
+        every = _floating(image_of(of_all)) if noise and of_all is not None else None
+        _check_ivar(ivar)
+        if mask is not None:
+            if mask.dtype.kind not in "iu":
+                raise InputError(f"MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
+            bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
+            for rows in _slabs(len(mask)):
+                ivar[rows][(mask[rows] & bits) != 0] = 0
+        if every is not None and every.shape != pix.shape:
+            raise InputError(f"READNOISE has shape {every.shape}, IMAGE has {pix.shape}; they must be the same")
+        return Image(_cleared(pix, ivar), ivar, cards, table, least, every, unit)
 
 
 def bare(image: Image) -> Image:
@@ -73,21 +73,21 @@ def _slabs(rows: int) -> list[slice]:
     return [slice(first, first + _ROWS) for first in range(0, rows, _ROWS)]
 
 
-def _image_hdu(hdus: fits.HDUList, path: FileName) -> Any:
+def _image_hdu(hdus: fits.HDUList) -> Any:
     """The HDU IMAGE, or a primary image without a name."""
-    hdu = find_optional(hdus, "IMAGE", path)
+    hdu = find_optional(hdus, "IMAGE")
     if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
         return hdus[0]
-    return find(hdus, "IMAGE", path) if hdu is None else hdu
+    return find(hdus, "IMAGE") if hdu is None else hdu
 
 
-def _same_shapes(image: Any, hdus: fits.HDUList, path: FileName) -> None:
+def _same_shapes(image: Any, hdus: fits.HDUList) -> None:
     """Raise InputError where IVAR or MASK is of another shape than IMAGE: before any of them is read or unpacked."""
     shape = getattr(image, "shape", ())
     for name in ("IVAR", "MASK"):
-        other = find_optional(hdus, name, path)
+        other = find_optional(hdus, name)
         if len(shape) == 2 and other is not None and other.is_image and other.shape != shape:
-            raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {shape}; they must be the same")
+            raise InputError(f"{name} has shape {other.shape}, IMAGE has {shape}; they must be the same")
 
 
 def _floating(array: np.ndarray) -> np.ndarray:
@@ -108,27 +108,25 @@ def _read_noise(hdu: Any, cards: Iterable[Card]) -> float | None:
     return min((value for value in values if 0 < value < np.inf), default=None)
 
 
-def _check_ivar(ivar: np.ndarray, path: FileName) -> None:
+def _check_ivar(ivar: np.ndarray) -> None:
     lowest, highest = float(ivar.min()), float(ivar.max())       # NaN if there is one
     if lowest >= 0 and highest < np.inf:
         return
     nan, negative = int(np.isnan(ivar).sum()), int((ivar < 0).sum())
     infinite = int(np.isinf(ivar).sum())
-    raise InputError(f"{path}: IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
+    raise InputError(f"IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
                      "allowed are finite numbers >= 0, and 0 for pixels to leave out")
 
 
-def _cleared(pix: np.ndarray, ivar: np.ndarray, path: FileName) -> np.ndarray:
+def _cleared(pix: np.ndarray, ivar: np.ndarray) -> np.ndarray:
     """The pixels, finite everywhere: what is not finite must have ivar 0 and becomes 0."""
     odd = [(rows, bad) for rows in _slabs(len(pix)) if (bad := ~np.isfinite(pix[rows])).any()]
     count = sum(int(bad.sum()) for _, bad in odd)
     if count == pix.size:
-        raise InputError(f"{path}: IMAGE has not one finite pixel (all {count} are NaN or infinite); "
-                         "make the image again")
+        raise InputError(f"IMAGE has not one finite pixel (all {count} are NaN or infinite); make the image again")
     trusted = sum(int((ivar[rows][bad] > 0).sum()) for rows, bad in odd)
     if trusted:
-        raise InputError(f"{path}: IMAGE has {trusted} NaN or infinite pixels with ivar > 0; "
-                         "mask them, or set their ivar to 0")
+        raise InputError(f"IMAGE has {trusted} NaN or infinite pixels with ivar > 0; mask them, or set their ivar to 0")
     for rows, bad in odd:
         pix[rows][bad] = 0
     return pix

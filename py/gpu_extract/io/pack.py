@@ -78,10 +78,10 @@ def check_packed(path: FileName, content: Content, packed: Packed) -> None:
         try:
             right = all([*_side_by_side(is_right, range(len(sizes)))])
         except Corrupt as error:
-            raise InputError(f"{path}: its gzip stream is corrupt ({error})") from error
+            raise InputError(f"its gzip stream is corrupt ({error})") from error
         around = os.pread(handle.fileno(), len(_HEAD), 0), os.pread(handle.fileno(), _TAIL.size + 1, ends[-1])
     if not right or around != (_HEAD, packed.tail):
-        raise InputError(f"{path}: its gzip stream is corrupt (head, content, size or CRC)")
+        raise InputError("its gzip stream is corrupt (head, content, size or CRC)")
 
 
 def _side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:

@@ -36,7 +36,7 @@ def keep_promise(written: Path, path: FileName, *, axes: Sequence[tuple[int, ...
         with layouts(os.fspath(written), content=unpacked) as (source, found):
             wrong = list(_broken(source.handle, found, axes, nodata))
     except InputError as error:
-        wrong = [str(error).removeprefix(f"{written}: ")]
+        wrong = [str(error)]
     if wrong:
         raise OutputError(f"{path}: not written: read back from the disk it is not what was to be written "
                           f"({'; '.join(wrong)}); check the disk, then start again; please report it if it stays so")

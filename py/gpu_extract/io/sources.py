@@ -73,7 +73,7 @@ def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Imag
             if not all("CHECKSUM" in hdu.header and "DATASUM" in hdu.header for hdu in hdus):
                 return "without checksums"
             header = hdus[0].header
-            image = Image(_NO_PIXELS, _NO_PIXELS, cards_of(header), optional_fibermap(hdus, path))
+            image = Image(_NO_PIXELS, _NO_PIXELS, cards_of(header), optional_fibermap(hdus))
             return changed_source(header, paths) or changed_settings(header, settings(image))
     except InputError as error:
         return f"damaged: {str(error).removeprefix(f'{os.fspath(path)}: ')}"

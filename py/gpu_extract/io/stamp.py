@@ -33,7 +33,7 @@ def stamp(path: FileName) -> str:
             status = os.fstat(handle.fileno())
             if handle.read(2) == _GZIP:
                 return f"gzip {status.st_size} {_sample(handle, status.st_size)}"
-            sums = _sums(Source(handle, os.fspath(path)), status.st_size)
+            sums = _sums(Source(handle), status.st_size)
             if sums is not None:
                 return f"sums {sums}"
             return f"file {status.st_size} {status.st_mtime_ns} {_sample(handle, status.st_size)}"

@@ -45,8 +45,8 @@ def write_truth(path: FileName, truth: TruthFile) -> None:
 def read_truth(path: FileName) -> TruthFile:
     """The spectra in a truth file. Raises InputError where it cannot be read or lacks WAVELENGTH or FLUX."""
     with open_fits(path) as hdus:
-        wave = image_of(find(hdus, "WAVELENGTH", path), path, 1)
-        flux = image_of(find(hdus, "FLUX", path), path)
-        table = find_optional(hdus, "TARGETS", path)
-        rows = None if table is None else rows_of(table, path)
+        wave = image_of(find(hdus, "WAVELENGTH"), 1)
+        flux = image_of(find(hdus, "FLUX"))
+        table = find_optional(hdus, "TARGETS")
+        rows = None if table is None else rows_of(table)
         return TruthFile(wave, flux, rows, cards_of(hdus[0].header))
