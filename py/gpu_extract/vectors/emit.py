@@ -38,11 +38,6 @@ def doubles(lanes: int) -> Any:
     return lanes_of(DOUBLE, lanes)
 
 
-def singles(lanes: int) -> Any:
-    """The kind of a vector of float32."""
-    return lanes_of(SINGLE, lanes)
-
-
 def integers(kind: Any) -> Any:
     """The kind of a vector of integers as wide as the floats of the vector kind `kind`."""
     return ir.VectorType(ir.IntType(8 * _size(kind.element)), kind.count)
