@@ -68,7 +68,7 @@ class _Context(_Lasting, CPUContext):     # type: ignore[misc]
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
         code = own_code(fn, sig)
         if code is not None:
-            return _Code(self, sig, lambda: super(_Context, self).get_function(fn, sig), code)
+            return _ours_first(self, sig, lambda: super(_Context, self).get_function(fn, sig), code)
         if fn == "static_getitem" and isinstance(sig.args[0], types.Array):
             raise NotImplementedError           # as numba finds out in a long search
         return super().get_function(fn, sig, _firstcall)
@@ -90,17 +90,13 @@ class _Context(_Lasting, CPUContext):     # type: ignore[misc]
         return self._known[key]
 
 
-class _Code:
+def _ours_first(context: Any, signature: Any, numbas: Callable[[], Any], code: Any) -> Any:
     """Code of ours, else numba's."""
-
-    libs = ()
-
-    def __init__(self, context: Any, signature: Any, numbas: Callable[[], Any], code: Any):
-        self._context, self._signature, self._numbas, self._code = context, signature, numbas, code
-
-    def __call__(self, builder: Any, args: Any, loc: Any = None) -> Any:
-        made = self._code(self._context, builder, self._signature, args)
-        return self._numbas()(builder, args, loc) if made is None else made
+    def write(builder: Any, args: Any, loc: Any = None) -> Any:
+        made = code(context, builder, signature, args)
+        return numbas()(builder, args, loc) if made is None else made
+    write.libs = ()         # type: ignore[attr-defined]
+    return write
 
 
 _made: dict[int, tuple[Any, ...]] = {}

@@ -31,13 +31,9 @@ from gpu_extract.decorrelate.narrow.simd_schur_rows import (LANES, ROWS, backwar
                                                             spread)
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, integer, number, prefetch, write
+from gpu_extract.vectors.transpose import padded      # of the results: whole tiles of ROWS
 
 VECTOR = 8 * LANES  # bytes
-
-
-def padded(nwave: int) -> int:
-    """Bins of the results: whole tiles of ROWS."""
-    return -(-nwave // ROWS) * ROWS
 
 
 def work_sizes(nwave: int, hw: int, own: int, *, half: int, distances: int) -> tuple[int, ...]:
