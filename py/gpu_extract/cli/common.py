@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         """Which words that begin with a minus are values; argparse by itself takes -1 and -0.5, and no others."""
         self._negative_number_matcher = re.compile(pattern)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and remember what was given: a word that is wrong may come to light as one that is missing."""
         self._words = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(args, namespace)
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         if "" in arg_strings and action.nargs not in (argparse.PARSER, argparse.REMAINDER) and action.default != "":
             raise argparse.ArgumentError(action, "its value is empty (a variable that is not set?); give one, or leave "
                                                  "it out")
-        return super()._get_values(action, arg_strings)  # type: ignore[misc]
+        return super()._get_values(action, arg_strings)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         say(message, end="")

@@ -100,7 +100,7 @@ def bar(figure: "FigureBase", drawn: Any, ax: Any, label: str) -> "Colorbar":
     made.set_label(label, fontsize=7)
     made.ax.tick_params(labelsize=6, length=2)
     made.ax.minorticks_off()
-    made.outline.set_visible(False)      # type: ignore[operator]
+    made.outline.set_visible(False)
     return made
 
 

@@ -38,7 +38,7 @@ def _in_place_of(numbas: Any) -> Callable[[Callable[[Any, Any], None]], None]:
     def decorate(work: Callable[[Any, Any], None]) -> None:
         def run_pass(self: Any, state: Any) -> bool:
             if state.func_id.is_generator:
-                return numbas.run_pass(self, state)      # type: ignore[no-any-return]
+                return numbas.run_pass(self, state)
             work(self, state)
             return True
         shorter = type(numbas.__name__, (numbas,), {"_name": f"gpu_extract{work.__name__}", "run_pass": run_pass})
@@ -72,7 +72,7 @@ class _Ours(CPU):
     """The CPU again: what numba has in Python for it is compiled as parts, too."""
 
 
-class _Compiler(CompilerBase):      # type: ignore[misc]
+class _Compiler(CompilerBase):
     """numba's compiler without some of its passes."""
 
     lower: Any = LowerPart
@@ -101,7 +101,7 @@ class _WholeCompiler(_Compiler):
     unused, lower = _UNUSED, LowerWhole
 
 
-class _Part(CPUDispatcher):         # type: ignore[misc]
+class _Part(CPUDispatcher):
     """A function for those that are compiled with it."""
 
     def add_overload(self, cres: Any) -> None:
@@ -112,7 +112,7 @@ class _Part(CPUDispatcher):         # type: ignore[misc]
         return known.entry_point if known else super().compile(sig)
 
 
-class _Kernel(CPUDispatcher):       # type: ignore[misc]
+class _Kernel(CPUDispatcher):
     """What Python calls; its part is what compiled code calls."""
 
     def __init__(self, py_func: Any, locals: Any = None, targetoptions: Any = None):      # as numba unpickles it

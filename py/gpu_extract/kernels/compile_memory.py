@@ -28,7 +28,7 @@ class _Lasting:
                      for part in vars(registry).values() if isinstance(part, list | dict))
 
 
-class _Typing(_Lasting, typing.Context):        # type: ignore[misc]
+class _Typing(_Lasting, typing.Context):
     """The types of what functions of numba's give."""
 
     def __init__(self) -> None:
@@ -46,21 +46,21 @@ class _Typing(_Lasting, typing.Context):        # type: ignore[misc]
         return known[0]
 
 
-class _Context(_Lasting, CPUContext):     # type: ignore[misc]
+class _Context(_Lasting, CPUContext):
     """What types are on the machine, and which code there is."""
 
     _known: ClassVar[dict[Any, Any]] = {}
     nrt = property(lambda self: Memory(self, self.enable_nrt))
 
     def get_abi_sizeof(self, ty: Any) -> int:
-        return self._remembered(("size", str(ty)), super().get_abi_sizeof, ty)[0]       # type: ignore[no-any-return]
+        return self._remembered(("size", str(ty)), super().get_abi_sizeof, ty)[0]
 
     def get_abi_alignment(self, ty: Any) -> int:
-        return self._remembered(("alignment", str(ty)), super().get_abi_alignment, ty)[0]       # type: ignore[no-any-return]
+        return self._remembered(("alignment", str(ty)), super().get_abi_alignment, ty)[0]
 
     def is_counted(self, ty: Any) -> bool:
         """Whether a type has references that numba counts."""
-        return self._remembered(("counted", id(ty)), self._is_counted, ty)[0]       # type: ignore[no-any-return]
+        return self._remembered(("counted", id(ty)), self._is_counted, ty)[0]
 
     def _is_counted(self, ty: Any) -> Any:
         return self.data_model_manager[ty].contains_nrt_meminfo()

@@ -119,7 +119,7 @@ class MpiComm(Comm):
                 made.append(pack(make()))
         text, arrays = made[0] if made else ("", [])
         with self._recorder.span(MPI + "share"):
-            return self._spread(text, arrays)      # type: ignore[no-any-return]
+            return self._spread(text, arrays)
 
     def _spread(self, text: str, arrays: list[np.ndarray]) -> Any:
         """What rank 0 has packed, on all ranks."""
