@@ -11,10 +11,9 @@ from gpu_extract.compare import compare_frames
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Legendre, PsfModel
 from gpu_extract.errors import InputError
-from gpu_extract.io.frame import read_frame, write_frame
+from gpu_extract.io.frame import read_frame, write_frame, write_spectra
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf, write_psf
-from gpu_extract.io.spectra import write_spectra
 from gpu_extract.own_wave import own_wavelengths
 from gpu_extract.run import draft
 from gpu_extract.spots import select

@@ -6,7 +6,7 @@ from psf_errors import READ_NOISE, Errors, Judge, cold, least_errors, true_part,
 
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.io.presets import camera_preset
-from gpu_extract.simulate.lamp import project_lines
+from gpu_extract.simulate.frame import project_lines
 from gpu_extract.spots import centres, select
 from gpu_psf.data import Lines
 from gpu_psf.fit import Fit, Status

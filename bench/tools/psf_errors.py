@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from gpu_extract.data import Array, Image, PsfModel
-from gpu_extract.simulate.lamp import project_lines
+from gpu_extract.simulate.frame import project_lines
 from gpu_extract.spots import make_spots, select
 from gpu_psf.data import Lines
 from gpu_psf.fit import Fit

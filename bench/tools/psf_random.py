@@ -16,8 +16,8 @@ from psf_errors import READ_NOISE, Judge, cold, moved, uneven_lines, whole_gh
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
+from gpu_extract.simulate.frame import project_lines
 from gpu_extract.simulate.instrument import psf_model
-from gpu_extract.simulate.lamp import project_lines
 from gpu_extract.simulate.troubles import broadened
 from gpu_extract.spots import centres, select
 from gpu_psf.cli.psf import main

@@ -7,7 +7,7 @@ from psf_errors import READ_NOISE
 
 from gpu_extract.data import Array, Image, Legendre, PsfModel
 from gpu_extract.passes.crosstalk import add_tails
-from gpu_extract.simulate.lamp import project_lines
+from gpu_extract.simulate.frame import project_lines
 from gpu_extract.simulate.troubles import CORE, INDEX, RADIUS, tail_scale, with_tail
 from gpu_extract.spots import centres
 from gpu_psf.data import Lines

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 Ranges = Mapping[str, tuple[float, float, str]]       # name -> least, most, and what the value must
+FileName = str | os.PathLike[str]                       # what Python takes for the name of a file
 
 
 class ExitCode(IntEnum):
@@ -145,6 +146,17 @@ def check_local(name: str, remedy: str = "fetch it, and give the name of the cop
     found = search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+[^/]", name)
     if found:
         raise InputError(f"{name}: is an address ({found[1]}://), not a file: {remedy}")
+
+
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """Under this an InputError begins with the name of the file that it is about."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(f"{name}: "):
+            raise
+        raise type(error)(f"{name}: {error}") from error
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def _answers(psf: PsfModel) -> dict[Hashable, Any]:
     """Those about PSFs of this content. Threads that ask about a new one at the same time may each find out."""
     last = getattr(_now, "last", None)
     if last is not None and last[0] is psf:
-        return last[1]      # type: ignore[no-any-return]
+        return last[1]
     answers = _looked_up(psf)
     if last is not None:
         _now.last = psf, answers

@@ -1,11 +1,10 @@
 """The extraction as an operation in the style of specreduce: made of an image, called for a Spectrum."""
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, PsfModel
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.run import extract
 
 
@@ -24,7 +23,7 @@ class PsfExtract:
     """
 
     image: Any
-    psf: PsfModel | str | os.PathLike[str]
+    psf: PsfModel | FileName
     wavelength: tuple[float, float, float]
     settings: dict[str, Any] = field(default_factory=dict)
     frame: Frame | None = field(default=None, init=False, repr=False)
@@ -32,9 +31,11 @@ class PsfExtract:
     def __call__(self, image: Any = None, **changes: Any) -> Any:
         """Extract, from `image` where it is given, with other settings where they are given."""
         from gpu_extract.io.nddata import image_of, spectrum_of
+        from gpu_extract.io.psf import read_psf
 
         config = ExtractConfig(**{"wavelength": self.wavelength, **self.settings, **changes})
-        self.frame = extract(image_of(self.image if image is None else image), self._psf(), config)
+        psf = self.psf if isinstance(self.psf, PsfModel) else read_psf(self.psf)
+        self.frame = extract(image_of(self.image if image is None else image), psf, config)
         if self.frame is None:
             raise InputError("PsfExtract is for one process; under MPI call gpu_extract.extract")
         return spectrum_of(self.frame)
@@ -43,8 +44,3 @@ class PsfExtract:
     def spectrum(self) -> Any:
         """The spectra with the settings as they are."""
         return self()
-
-    def _psf(self) -> PsfModel:
-        from gpu_extract.io.psf import read_psf
-
-        return self.psf if isinstance(self.psf, PsfModel) else read_psf(self.psf)

@@ -67,7 +67,6 @@ def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfi
 
 def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Comm | None,
              recorder: Recorder | None, threads: int, backend: Backend | None, dtype: DTypeLike) -> Frame | None:
-    """The flow itself."""
     image, psf, config = what
     with _together(comm, recorder) as (comm, recorder):
         backend = seam("backend", backend, CPU)

@@ -1,9 +1,9 @@
 """Scaling: run time, efficiency and POP metrics against ranks, with the ideal lines and published figures."""
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpu_extract.errors import FileName
 from gpu_extract.figures.canvas import log_ticks, new_figure, save, tidy
 
 COLOURS = ("#2166ac", "#d95f02", "#1b7837", "#7b3294", "#c51b7d", "#4d4d4d")
@@ -24,7 +24,7 @@ class Curve:
     published: bool = False
 
 
-def scaling_figure(path: str | os.PathLike[str], curves: Sequence[Curve], time: str) -> None:
+def scaling_figure(path: FileName, curves: Sequence[Curve], time: str) -> None:
     """Draw a row of three panels for each mode. time: what the seconds are of, for the axis."""
     modes = list(dict.fromkeys(c.mode for c in curves if not c.published))
     figure = new_figure(12.5, 3.9 * len(modes))

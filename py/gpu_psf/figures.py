@@ -1,16 +1,16 @@
 """The picture of a fit: shifts, widths, chi squared of fibres and bundles, residuals of spots."""
-import os
 from typing import Any
 
 import numpy as np
 
+from gpu_extract.errors import FileName
 from gpu_extract.figures.canvas import BLUE, GREY, INK, ORANGE, new_figure, save, tidy
 from gpu_psf.fit import Status
 from gpu_psf.run import FittedPsf
 from gpu_psf.series import series_at
 
 
-def qa_page(path: str | os.PathLike[str], fitted: FittedPsf) -> None:
+def qa_page(path: FileName, fitted: FittedPsf) -> None:
     """Draw the page. Raises InputError without matplotlib, OutputError where the file cannot be written."""
     figure = new_figure(11, 8.5)
     axes = figure.subplots(3, 2)

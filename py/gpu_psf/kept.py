@@ -18,7 +18,7 @@ import gpu_extract
 import gpu_psf
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import atomic
-from gpu_extract.io.stamp import stamp
+from gpu_extract.io.sources import stamp
 from gpu_extract.ranks.packing import pack, unpack
 
 ENDING = ".bundles"

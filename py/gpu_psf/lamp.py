@@ -1,11 +1,10 @@
 """Lists of lamp lines: the one that comes with the package, and a user's own."""
-import os
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from gpu_extract.errors import InputError, reading
+from gpu_extract.errors import FileName, InputError, reading
 from gpu_extract.io.lines import arc_lines
 from gpu_psf.data import Lines
 
@@ -16,7 +15,7 @@ def shipped_lines() -> Lines:
     return Lines(wave, strength)
 
 
-def read_lines(path: str | os.PathLike[str]) -> Lines:
+def read_lines(path: FileName) -> Lines:
     """Lines from a text file: in each line a wavelength in Angstrom and, if known, a strength; # begins a comment.
 
     Raises InputError.

@@ -193,7 +193,7 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
             found.append((values[inside].mean(), variance, np.sqrt(count / 2) / variance))
     if len(found) < 3:
         raise InputError("the flat has light at fewer than three levels with enough pixels: give another, or the gain")
-    return tuple(np.array(found).T)      # type: ignore[return-value]
+    return tuple(np.array(found).T)
 
 
 def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:

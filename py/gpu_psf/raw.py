@@ -1,11 +1,10 @@
 """Raw images, as a camera writes them: ADU, in any HDU, one of several in a cube."""
-import os
 import re
 
 import numpy as np
 
 from gpu_extract.data import Card
-from gpu_extract.errors import InputError, file_name
+from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.headers import cards_of
 
@@ -18,7 +17,7 @@ def file_of(name: str) -> str:
     return name if parts is None else parts["path"]
 
 
-def read_raw(name: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[Card, ...]]:
+def read_raw(name: FileName) -> tuple[np.ndarray, tuple[Card, ...]]:
     """An image (ny, nx) float64, ADU, and its header.
 
     name: FILE, FILE[HDU] or FILE[HDU,PLANE]; HDU is a name or a number, the first one with an image if left out; PLANE
@@ -34,17 +33,17 @@ def read_raw(name: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[Card, ...]
         if wanted is None:
             images = [h for h in hdus if h.is_image and len(h.shape) in (2, 3)]
             if not images:
-                raise InputError(f"{path}: holds no image; give a FITS file of the camera")
+                raise InputError("holds no image; give a FITS file of the camera")
             hdu = images[0]
         elif wanted.isdigit():
             if int(wanted) >= len(hdus):
-                raise InputError(f"{path}: has {len(hdus)} HDUs, number {wanted} was asked for (they count from 0)")
+                raise InputError(f"has {len(hdus)} HDUs, number {wanted} was asked for (they count from 0)")
             hdu = hdus[int(wanted)]
         else:
-            hdu = find(hdus, wanted, path)
+            hdu = find(hdus, wanted)
         cards = cards_of(hdu.header)
         cube = len(getattr(hdu, "shape", ())) == 3
-        array = image_of(hdu, path, 3 if cube else 2).astype(np.float64)
+        array = image_of(hdu, 3 if cube else 2).astype(np.float64)
     if not cube:
         return array, cards
     number = 0 if plane is None and len(array) == 1 else plane

@@ -3,14 +3,13 @@
 The description is validated as a whole: one message lists every problem.
 """
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from gpu_extract.errors import InputError, did_you_mean, not_allowed
+from gpu_extract.errors import FileName, InputError, did_you_mean, not_allowed
 from gpu_extract.io.presets import read_ini
 from gpu_psf.preprocess import DISPERSIONS
 from gpu_psf.start.count import Slit
@@ -149,7 +148,7 @@ KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("fibres", "skip"), ("a whole number", int))}
 
 
-def read_spectrograph(name: str | os.PathLike[str]) -> Spectrograph:
+def read_spectrograph(name: FileName) -> Spectrograph:
     """The description called `name`: one that comes with the package, FILE.ini:SECTION, or FILE.ini with one section.
 
     Raises InputError: no such description, and every problem that it has.

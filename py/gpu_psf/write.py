@@ -6,6 +6,7 @@ import numpy as np
 
 from gpu_extract import __version__
 from gpu_extract.data import Card
+from gpu_extract.errors import FileName
 from gpu_extract.io.psf import ORIGIN, write_psf
 from gpu_psf.data import FitConfig
 from gpu_psf.run import FittedPsf
@@ -18,7 +19,7 @@ FITTED = "FITTED"               # in place of FIBRES in a file of tables
 SHIFTS = np.dtype([("FIBER", "i4"), ("XSHIFT", "f8"), ("YSHIFT", "f8")])
 
 
-def write_fitted(path: str | os.PathLike[str], fitted: FittedPsf, *, cards: Sequence[Card], config: FitConfig,
+def write_fitted(path: FileName, fitted: FittedPsf, *, cards: Sequence[Card], config: FitConfig,
                  inputs: Sequence[str]) -> None:
     """Write a fitted PSF, whole or not at all.
 
@@ -41,8 +42,7 @@ def write_fitted(path: str | os.PathLike[str], fitted: FittedPsf, *, cards: Sequ
                       "SPOTS": fitted.spots})
 
 
-def write_shifted(path: str | os.PathLike[str], found: ShiftedPsf, *, cards: Sequence[Card],
-                  inputs: tuple[str, str]) -> None:
+def write_shifted(path: FileName, found: ShiftedPsf, *, cards: Sequence[Card], inputs: tuple[str, str]) -> None:
     """Write the PSF of an exposure, whole or not at all.
 
     cards: header of the exposure; inputs: names of the exposure and of the PSF

@@ -8,8 +8,7 @@ import pytest
 
 import oracle
 from extraction import CORES, assert_same_bits, extracted, in_sigma, moved, relative
-from gpu_extract.checks.psf_check import check_psf, remaining
-from gpu_extract.checks.trace_order import astray
+from gpu_extract.checks.psf_check import check_psf, out_of_order, remaining
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, PsfModel, SpecMask, Status
 from gpu_extract.errors import InputError
@@ -158,8 +157,8 @@ def test_a_fibre_with_the_trace_of_another_is_never_kept(i, j, turn):
     x = np.linspace(10, 45, 6)[::turn, None]
     copied, swapped = x.copy(), x.copy()
     copied[i], swapped[[i, j]] = x[j], x[[j, i]]
-    assert list(astray(copied, np.arange(6))) == [i]
-    assert list(astray(swapped, np.arange(6))) == sorted([i, j])
+    assert list(out_of_order(copied, np.arange(6))) == [i]
+    assert list(out_of_order(swapped, np.arange(6))) == sorted([i, j])
 
 
 def test_order_does_not_count_fibres_that_are_bad_already():

@@ -21,8 +21,8 @@ from gpu_extract.cli.extract import main as extract_one
 from gpu_extract.config import MATHEMATICS, ExtractConfig
 from gpu_extract.exposure.frames import State
 from gpu_extract.io import sources
-from gpu_extract.io.claim import claim, lock_name
-from gpu_extract.io.stamp import stamp
+from gpu_extract.io.sources import stamp
+from gpu_extract.io.whose import claim, lock_name
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import finish
 from nights import GRID, PROGRAM, Night, assert_all_there
@@ -254,7 +254,7 @@ def test_a_frame_that_another_run_has_made_meanwhile_is_skipped(night: Night, fo
 
 def test_stamps(night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By kind: what they notice, and what they do not."""
-    monkeypatch.setattr("gpu_extract.io.stamp._SMALL", 10_000)         # the mask is, the images are not
+    monkeypatch.setattr("gpu_extract.io.sources._SMALL", 10_000)         # the mask is, the images are not
     plain, packed, bare = (tmp_path / name for name in ("plain.fits", "packed.fits.gz", "bare.fits"))
     shutil.copy(night.images[0], plain)
     packed.write_bytes(gzip.compress(plain.read_bytes(), mtime=1))

@@ -16,7 +16,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.perf.clock import now, sleep
 from gpu_extract.perf.record import whole
 from gpu_extract.perf.recorder import TO_DEVICE, Recorder
-from gpu_extract.ranks import mpi_ranks
+from gpu_extract.ranks import transport
 from gpu_extract.ranks.comm import get_comm
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
@@ -60,20 +60,20 @@ def main() -> None:
     """The cases, one after another, on the same ranks."""
     folder = Path(sys.argv[1])
     made = simulate(SimConfig(camera="tiny", seed=11))
-    bundle, receive = cpu_frame.extract_bundle, mpi_ranks.receive
+    bundle, receive = cpu_frame.extract_bundle, transport.receive
     extract(made.image, made.psf, CONFIG, comm=get_comm(True))
     for name in sys.argv[2:]:
         case = CASES[name]
         comm = get_comm(True)
         cpu_frame.extract_bundle = planted(bundle, case, comm.rank)
-        mpi_ranks.receive = sleeping(receive, case[1]) if case[1] else receive
+        transport.receive = sleeping(receive, case[1]) if case[1] else receive
         comm.barrier()
         recorder = Recorder(comm.rank)
         recorder.start_up = 0.0              # the process has done other things before
         comm.watch(recorder)
         with recorder.span("extract"):
             extract(made.image, made.psf, CONFIG, comm=comm, recorder=recorder, backend=WARM)
-        mpi_ranks.receive = receive
+        transport.receive = receive
         records = comm.gather([(comm.rank, recorder.record())])
         if records is not None:
             (folder / f"{name}.json").write_text(json.dumps(whole(records, {"program": "planted"})))

@@ -8,7 +8,7 @@ from small_arc import FIBRES, Small
 
 from gpu_extract.data import Array, Image
 from gpu_extract.errors import InputError
-from gpu_extract.simulate.lamp import project_lines
+from gpu_extract.simulate.frame import project_lines
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import Fit, Status, _unsaturated, fit_bundle
 from gpu_psf.prepare import cut_out, parameters_of, psf_of

@@ -8,7 +8,7 @@ from psf_errors import READ_NOISE, Judge, make_arc, mirrored, moved
 from small_arc import FIBRES, Small
 
 from gpu_extract.data import Array, Image, PsfModel
-from gpu_extract.simulate.lamp import project_lines
+from gpu_extract.simulate.frame import project_lines
 from gpu_psf.data import FitConfig
 from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.prepare import psf_of

@@ -13,8 +13,8 @@ from gpu_extract.errors import InputError
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
+from gpu_extract.simulate.frame import project_lines
 from gpu_extract.simulate.instrument import psf_model
-from gpu_extract.simulate.lamp import project_lines
 from gpu_extract.spots import centres, make_spots
 from gpu_psf.cli.psf import main
 from gpu_psf.data import Lines

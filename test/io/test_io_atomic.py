@@ -15,7 +15,7 @@ from outside import largest_file
 from gpu_extract.cli.exposure import no_empty_folder
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.atomic import atomic, check_apart, check_target, temporary_name
-from gpu_extract.io.claim import remove_unclaimed
+from gpu_extract.io.whose import remove_unclaimed
 
 
 @contextmanager

@@ -16,10 +16,9 @@ from edge_files import small_frame, without_fibermap
 from gpu_extract.data import OUTPUTS, Card, FiberMap, SpecMask, Status
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.fits import open_fits
-from gpu_extract.io.frame import read_frame, write_frame, write_model
+from gpu_extract.io.frame import read_frame, write_frame, write_model, write_spectra
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import write_psf
-from gpu_extract.io.spectra import write_spectra
 from gpu_extract.perf.source import version
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 

@@ -13,9 +13,8 @@ import pytest
 from gpu_extract.cli.extract import main
 from gpu_extract.io import whose
 from gpu_extract.io.atomic import atomic, temporary_name
-from gpu_extract.io.claim import claim, lock_name, remove_unclaimed
 from gpu_extract.io.leftovers import remove_leftovers
-from gpu_extract.io.whose import Writer, host, is_gone, this_process
+from gpu_extract.io.whose import Writer, claim, host, is_gone, lock_name, remove_unclaimed, this_process
 
 OLD = 3600.0
 WRITE = ("import sys, time\nfrom gpu_extract.io.atomic import atomic\nwith atomic(sys.argv[1]) as t:\n"

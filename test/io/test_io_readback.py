@@ -12,9 +12,8 @@ from edge_files import small_frame, without_fibermap
 from gpu_extract.data import FiberMap, SpecMask
 from gpu_extract.errors import OutputError
 from gpu_extract.io.content import Content
-from gpu_extract.io.frame import read_frame, write_frame, write_model
+from gpu_extract.io.frame import read_frame, write_frame, write_model, write_spectra
 from gpu_extract.io.readback import keep_promise
-from gpu_extract.io.spectra import write_spectra
 
 
 @pytest.fixture

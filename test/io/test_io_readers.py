@@ -13,8 +13,7 @@ from astropy.io import fits
 
 from edge_files import small_frame, without_fibermap
 from gpu_extract.data import Card
-from gpu_extract.io.frame import write_frame
-from gpu_extract.io.spectra import write_spectra
+from gpu_extract.io.frame import write_frame, write_spectra
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs, not ours
 FIBRES = [1501, 1502, 1503, 1504]

@@ -20,7 +20,7 @@ from gpu_extract import cpu_frame
 from gpu_extract.cli import extract
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io import frame, image
-from gpu_extract.ranks import keeper, mpi_ranks
+from gpu_extract.ranks import keeper, mpi_ranks, transport
 
 MET = Event()    # all ranks have
 DELAY = 2.0      # seconds between SIGSTOP and SIGKILL
@@ -89,9 +89,9 @@ def rank() -> int:
 PLACES: dict[str, tuple[tuple[Any, str], tuple[Any, str]]] = {
     "start": ((extract, "start_ranks"), (extract, "start_ranks")),
     "read": ((image, "read_image"), (mpi_ranks.MpiComm, "share")),
-    "share": ((mpi_ranks, "enough_room"), (mpi_ranks, "enough_room")),
+    "share": ((transport, "enough_room"), (transport, "enough_room")),
     "extract": ((cpu_frame, "extract_bundle"), (cpu_frame, "extract_bundle")),
-    "gather": ((mpi_ranks.MpiComm, "gather"), (mpi_ranks, "send")),
+    "gather": ((mpi_ranks.MpiComm, "gather"), (transport, "send")),
     "write": ((frame, "write_hdus"), (mpi_ranks.MpiComm, "barrier")),
     "commit": ((mpi_ranks.MpiComm, "barrier"), (mpi_ranks.MpiComm, "barrier")),
 }

@@ -9,7 +9,7 @@ import numpy as np
 from gpu_extract.data import OUTPUTS, Card, FiberMap, Image, Rows
 from gpu_extract.errors import ConfigError, GpuExtractError, InputError, InternalError, OutputError
 from gpu_extract.plan import share as share_of
-from gpu_extract.ranks import mpi_ranks
+from gpu_extract.ranks import transport
 from gpu_extract.ranks.comm import Comm, get_comm
 
 
@@ -82,11 +82,11 @@ def check_share(comm: Comm) -> None:
 
 def check_without_shared_memory(comm: Comm) -> None:
     """Where a node has too little of it, every rank has a copy."""
-    original = mpi_ranks.enough_room
-    mpi_ranks.enough_room = lambda size: comm.rank != 1
+    original = transport.enough_room
+    transport.enough_room = lambda size: comm.rank != 1
     check_share(comm)
     assert not comm.one_copy
-    mpi_ranks.enough_room = original
+    transport.enough_room = original
     check_share(comm)
     assert comm.one_copy
 

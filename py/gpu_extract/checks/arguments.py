@@ -31,7 +31,7 @@ def seam(name: str, given: Any, usual: T) -> T:
     if isinstance(given, type) or not hasattr(given, method):
         what = f"the class {given.__name__}" if isinstance(given, type) else f"of type {type(given).__name__}"
         raise InputError(f"{name} is {what}, must be {wanted}")
-    return given                 # type: ignore[no-any-return]
+    return given
 
 
 def check_threads(threads: Any) -> None:

@@ -184,6 +184,5 @@ def _solved(lower: Array, b: Array) -> Array:
 
 
 def _positive(info: int) -> None:
-    """Raise LinAlgError where LAPACK found a matrix not positive definite."""
     if info > 0:
         raise LinAlgError(f"leading minor {info} is not positive")

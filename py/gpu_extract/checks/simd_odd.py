@@ -9,7 +9,7 @@ LINE = 8      # numbers of a cache line, at least
 AHEAD = 2     # rows: how long before it is looked at a row is asked for; the next one is not where one ends
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def look(rows, ivar, pix, columns, limits):
     """rows: (ny,) bool, whether ivar < 0, ivar > limits[0], ivar pix^2 > limits[1] or any of it is NaN in a row.
 

@@ -53,20 +53,19 @@ class Parser(argparse.ArgumentParser):
         """Which words that begin with a minus are values; argparse by itself takes -1 and -0.5, and no others."""
         self._negative_number_matcher = re.compile(pattern)
 
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def,override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and remember what was given: a word that is wrong may come to light as one that is missing."""
         self._words = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(args, namespace)
 
-    def _get_values(self, action, arg_strings):  # type: ignore[no-untyped-def]
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse an empty word, which a shell makes of a variable that is not set: it would count as not given."""
         if "" in arg_strings and action.nargs not in (argparse.PARSER, argparse.REMAINDER) and action.default != "":
             raise argparse.ArgumentError(action, "its value is empty (a variable that is not set?); give one, or leave "
                                                  "it out")
-        return super()._get_values(action, arg_strings)  # type: ignore[misc]
+        return super()._get_values(action, arg_strings)
 
-    def _print_message(self, message, file=None):  # type: ignore[no-untyped-def]
-        """--help and --version."""
+    def _print_message(self, message: str, file: Any = None) -> None:
         say(message, end="")
 
     def error(self, message: str) -> NoReturn:

@@ -24,7 +24,6 @@ class CompileProgress:
         self._said = -_EVERY
 
     def __call__(self, done: int, count: int, left: float) -> None:
-        """See first_use.Tell."""
         if done == 0:
             log.info(f"first use: {count} kernels are compiled and kept, about {_seconds(left)}")
             return

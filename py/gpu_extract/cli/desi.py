@@ -8,16 +8,14 @@ it may call the function of the same name here (homes.md has the patch).
 """
 import argparse
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpu_extract.cli.common import set_threads, start_logging
 from gpu_extract.cli.extract import extract_with
 from gpu_extract.cli.options import build_parser
 from gpu_extract.errors import InputError
 from gpu_extract.perf.clock import epoch
-
-if TYPE_CHECKING:
-    from gpu_extract.ranks.comm import Comm
+from gpu_extract.seams import Comm
 
 # what desispec's parser of desi_extract_spectra sets -> our option
 _VALUES = {"input": "-i", "psf": "-p", "output": "-o", "fibermap": "-f", "model": "-m", "wavelength": "-w",
@@ -59,7 +57,7 @@ def words_of(args: argparse.Namespace) -> list[str]:
     return words + [option for name, option in _FLAGS.items() if getattr(args, name, False)]
 
 
-def ranks_of(comm: Any, *, mpi: bool) -> "Comm":
+def ranks_of(comm: Any, *, mpi: bool) -> Comm:
     """The ranks of a communicator; without one those of MPI's world where `mpi` asks for it, else this process."""
     from gpu_extract.ranks.comm import get_comm, wrap
 

@@ -127,7 +127,6 @@ def _there(device: "Device", values: np.ndarray) -> "DeviceArray":
 
 
 def _back(device: "Device", there: "DeviceArray") -> np.ndarray:
-    """What an array of the device holds."""
     found, stream = device.pinned(there.shape, there.dtype), device.stream()
     device.download(there, found, stream)
     _wait(device, stream)

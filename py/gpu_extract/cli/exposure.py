@@ -24,9 +24,9 @@ from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import exit_code
 from gpu_extract.io.atomic import check_apart, check_target, write_json
-from gpu_extract.io.claim import remove_unclaimed
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits
+from gpu_extract.io.whose import remove_unclaimed
 from gpu_extract.perf.clock import StartUp
 
 if TYPE_CHECKING:

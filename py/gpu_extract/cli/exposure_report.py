@@ -1,15 +1,13 @@
 """What an exposure says while it works and when it is done."""
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpu_extract.cli.common import log, show_progress
+from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.errors import CheckFailed, ExitCode, InputError, InternalError, OutputError, StoppedCleanly
 from gpu_extract.exposure.frames import Outcome, State
 from gpu_extract.perf.clock import now
-
-if TYPE_CHECKING:
-    from gpu_extract.cli.exposure_list import Entry
-    from gpu_extract.seams import Numbers
+from gpu_extract.seams import Numbers
 
 _LINES = 100           # frames that the table names one by one; of more, only those that are not done
 _SHOWN = 20            # that failed, in the last line
@@ -25,7 +23,6 @@ class Progress:
         self._counts: dict[str, int] = {}
 
     def __call__(self, number: int, state: int) -> None:
-        """A frame has come to its end."""
         name = State(state).name.lower()
         self._counts[name] = self._counts.get(name, 0) + 1
         ended = sum(self._counts.values())
@@ -34,7 +31,7 @@ class Progress:
                       last=ended >= self._total)
 
 
-def tell_of(entries: "Sequence[Entry]", numbers: "Numbers") -> Callable[[Outcome], None]:
+def tell_of(entries: Sequence[Entry], numbers: Numbers) -> Callable[[Outcome], None]:
     """What a group does with an outcome: a failure is said at once, by whoever finds it; rank 0 hears of all."""
     def tell(outcome: Outcome) -> None:
         if outcome.state == State.FAILED:
@@ -44,7 +41,7 @@ def tell_of(entries: "Sequence[Entry]", numbers: "Numbers") -> Callable[[Outcome
     return tell
 
 
-def table(entries: "Sequence[Entry]", outcomes: Mapping[int, Outcome]) -> list[str]:
+def table(entries: Sequence[Entry], outcomes: Mapping[int, Outcome]) -> list[str]:
     """A line for each frame: what came of it, seconds of computing, group, name, and why it failed."""
     lines = [f"{'state':9} {'seconds':>8} {'group':>5}  frame"]
     for number, entry in enumerate(entries):
@@ -67,7 +64,7 @@ def counted(total: int, outcomes: Sequence[Outcome]) -> str:
     return f"{total} frames: " + ", ".join(words)
 
 
-def log_summary(entries: "Sequence[Entry]", outcomes: Sequence[Outcome],
+def log_summary(entries: Sequence[Entry], outcomes: Sequence[Outcome],
                 records: Sequence[Mapping[str, Any]]) -> None:
     """The table, the counts with the rate, how long ranks waited for files, the start, the memory."""
     for outcome in outcomes:
@@ -110,7 +107,7 @@ def slowest(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, floa
     return found
 
 
-def verdict(entries: "Sequence[Entry]", outcomes: Sequence[Outcome], code: int) -> None:
+def verdict(entries: Sequence[Entry], outcomes: Sequence[Outcome], code: int) -> None:
     """Raise what a run with this exit code ends with; nothing where all went well."""
     if code == ExitCode.DONE:
         return

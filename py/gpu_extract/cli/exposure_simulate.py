@@ -10,7 +10,7 @@ from gpu_extract.errors import InputError
 
 if TYPE_CHECKING:
     from gpu_extract.seams import Comm
-    from gpu_extract.simulate import SimConfig
+    from gpu_extract.simulate import EmbeddedFiles, SimConfig
 
 FOLDER = "simulated"
 
@@ -28,7 +28,8 @@ def simulated_entries(args: argparse.Namespace, comm: "Comm") -> tuple[Entry, ..
     finally:
         numbers.close()
     comm.barrier()
-    return tuple(_entry(args.output, config) for config in configs)
+    found = [_files(args.output, config) for config in configs]
+    return tuple(Entry(str(files.image), str(files.psf), output_of(args.output, files.image.name)) for files in found)
 
 
 def check_simulation(args: argparse.Namespace) -> None:
@@ -49,17 +50,13 @@ def _config(args: argparse.Namespace, number: int) -> "SimConfig":
                      seed=args.seed + number, expid=number + 1, crop=args.nspec is not None)
 
 
-def _files(folder: str, config: "SimConfig") -> tuple[Path, str, str]:
-    """The folder in which a frame's files are kept, and their names."""
+def _files(folder: str, config: "SimConfig") -> "EmbeddedFiles":
+    """A frame's files, in the folder in which they are kept."""
+    from gpu_extract.simulate.embedded import files_of
     from gpu_extract.simulate.header import VERSION
 
-    kept = Path(folder) / FOLDER / f"v{VERSION}-{config.camera}-{config.expid:08d}-{config.digest()}"
-    return kept, f"preproc-{config.camera}-{config.expid:08d}.fits", f"psf-{config.camera}-{config.expid:08d}.fits"
-
-
-def _entry(folder: str, config: "SimConfig") -> Entry:
-    kept, image, psf = _files(folder, config)
-    return Entry(str(kept / image), str(kept / psf), output_of(folder, image))
+    kept = f"v{VERSION}-{config.camera}-{config.expid:08d}-{config.digest()}"
+    return files_of(Path(folder) / FOLDER / kept, config)
 
 
 def _make(folder: str, config: "SimConfig") -> None:
@@ -67,10 +64,10 @@ def _make(folder: str, config: "SimConfig") -> None:
     from gpu_extract.simulate import simulate, write_simulation
     from gpu_extract.simulate.kept import kept_folder
 
-    kept, image, psf = _files(folder, config)
+    image, psf, _ = _files(folder, config)
 
     def make(into: Path) -> None:
-        log.info(f"simulating {image}, once; kept in {os.path.join(folder, FOLDER)}")
-        write_simulation(simulate(config), into / image, psf=into / psf)
+        log.info(f"simulating {image.name}, once; kept in {os.path.join(folder, FOLDER)}")
+        write_simulation(simulate(config), into / image.name, psf=into / psf.name)
 
-    kept_folder(kept.parent, kept.name, make, log=log.info)
+    kept_folder(image.parent.parent, image.parent.name, make, log=log.info)

@@ -10,8 +10,8 @@ from gpu_extract.cli.exposure_list import Entry
 from gpu_extract.cli.job import Inputs, identity, make_config, read_job
 from gpu_extract.exposure.frames import Loaded, State
 from gpu_extract.io.atomic import check_target, make_folder
-from gpu_extract.io.claim import Claim, claim
 from gpu_extract.io.leftovers import remove_leftovers
+from gpu_extract.io.whose import Claim, claim
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame

@@ -10,7 +10,7 @@ from gpu_extract.cli.common import ENDING, at_least, loaded, loading, log, run_m
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.early import Early
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals, leave_on_signals
-from gpu_extract.cli.job import Inputs, Job, check_all, equivalent_command, find_inputs, read_job, settings_for
+from gpu_extract.cli.job import Inputs, Job, check_all, equivalent_command, find_inputs, outputs, read_job, settings_for
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
@@ -99,8 +99,7 @@ def interruptible(args: argparse.Namespace) -> Iterator[None]:
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    targets = [path for path in (args.output, args.model, args.spectra, args.qa, args.perf, args.trace) if path]
-    ask_on_signals(PROG, interrupt, lambda: remove_leftovers(targets, own=True), ENDING)
+    ask_on_signals(PROG, interrupt, lambda: remove_leftovers(outputs(args).values(), own=True), ENDING)
     try:
         yield
     finally:
@@ -181,9 +180,8 @@ def compute(run: Run) -> "Frame | None":
 def deliver(run: Run, frame: "Frame | None") -> None:
     """Write what was asked for, and sum up: rank 0 does, the others confirm every file before it gets its name."""
     if frame is None:
-        for path in (run.args.output, run.args.model, run.args.spectra):
-            if path:
-                run.comm.barrier()
+        for _ in outputs(run.args, plain=False):
+            run.comm.barrier()
         return
     from gpu_extract.cli.report import log_summary
 
@@ -212,8 +210,7 @@ def _picture(run: Run, frame: "Frame") -> None:
 
 def writers(args: argparse.Namespace) -> "list[Callable[..., None]]":
     """What writes each file that was asked for: the frame first."""
-    from gpu_extract.io.frame import write_frame, write_model
-    from gpu_extract.io.spectra import write_spectra
+    from gpu_extract.io.frame import write_frame, write_model, write_spectra
 
     found: list[Callable[..., None]] = [partial(write_frame, args.output, scores=not args.no_scores)]
     if args.model:

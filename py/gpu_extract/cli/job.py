@@ -157,7 +157,6 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
 
 
 def _headers(image: "Image") -> "list[Sequence[Card]]":
-    """Where an exposure's target and date may be."""
     return [image.cards] + ([image.fibermap.cards] if image.fibermap else [])
 
 
@@ -166,19 +165,24 @@ def find_settings(args: argparse.Namespace, camera: object) -> Preset | None:
     return find_preset(args.preset, camera) if args.preset else camera_preset(camera)
 
 
+def outputs(args: argparse.Namespace, *, plain: bool = True) -> dict[str, str]:
+    """The files that a command makes, by their options. plain: with those that are no FITS files"""
+    named = {"-o": args.output, "-m": args.model, "--spectra": args.spectra,
+             **({"--qa": args.qa, "--perf": args.perf, "--trace": args.trace} if plain else {})}
+    return {option: path for option, path in named.items() if path}
+
+
 def check_files(args: argparse.Namespace) -> None:
     """Before any work: outputs can be written, differ from each other, and are none of the inputs. What killed runs
     have left beside them is removed."""
-    outputs = {option: path for option, path in (
-        ("-o", args.output), ("-m", args.model), ("--spectra", args.spectra), ("--qa", args.qa),
-        ("--perf", args.perf), ("--trace", args.trace)) if path}
+    found = outputs(args)
     inputs = {option: path for option, path in (
         ("-i", args.input), ("-p", args.psf), ("-f", args.fibermap), ("-t", args.test)) if path}
-    check_targets(outputs, inputs, plain=("--qa", "--perf", "--trace"))
-    for path in outputs.values() if args.no_overwrite else ():
+    check_targets(found, inputs, plain=[*found.keys() - outputs(args, plain=False)])
+    for path in found.values() if args.no_overwrite else ():
         if os.path.exists(path):
             raise InputError(f"{path}: exists, and --no-overwrite says not to replace it; give another name")
-    for left in remove_leftovers(outputs.values()):
+    for left in remove_leftovers(found.values()):
         log.info(f"{left}: left behind by a run that was ended; removed")
 
 

@@ -7,14 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from gpu_extract.cli.common import complain, explain, log
 from gpu_extract.errors import ExitCode, InputError, is_interruption
 from gpu_extract.perf.clock import sleep
-
-if TYPE_CHECKING:
-    from gpu_extract.ranks.comm import Comm
+from gpu_extract.seams import Comm
 
 # what launchers set: Open MPI's mpiexec (and PRRTE), MPICH's mpiexec (hydra), srun
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -164,7 +162,7 @@ def _end_all(launch: Launch, code: int) -> bool:
     return False
 
 
-def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> "Comm":
+def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> Comm:
     """The ranks of this run: MPI's where a launcher started several processes or `mpi` asks for it, else this process.
 
     threads: several threads of a rank will use them

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_extract.compare.contradictions import check_ascending, check_reference
 from gpu_extract.compare.tolerances import Limit, Limits, load_limits
 from gpu_extract.compare.verdict import Comparison, Row
 from gpu_extract.data import NOTHING, Array, Frame, IntArray, SpecMask, Status
 from gpu_extract.errors import InputError
+from gpu_extract.resolution import times_resolution
 
 SAME_WAVELENGTH = 1e-6     # Angstrom
+MOST_SUM = 2.0             # a row of R sums to 1, less what is beyond the diagonals
+ROUNDED = 1e-6             # a sum of a stamp's pixels in single precision
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,9 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
     """What both frames have, and the limits that they are judged by."""
     if not isinstance(limits, Limits):
         limits = load_limits(limits or limits_for(reference))
-    check_ascending(frame.wave, "the frame")
-    check_ascending(reference.wave, "the reference")
-    check_reference(reference, ~_masked(reference))
+    _check_ascending(frame.wave, "the frame")
+    _check_ascending(reference.wave, "the reference")
+    _check_reference(reference, ~_masked(reference))
     ends = limits.ends
     _, mine, theirs = np.intersect1d(frame.fibres, reference.fibres, return_indices=True)
     if len(mine) == 0:
@@ -161,6 +163,44 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
                          "frames that were made with the same OWNWAVE of the PSF")
     good = ~_masked(reference)[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] != 0)
     return limits, _Pair((frame, reference), (mine, theirs), waves, good)
+
+
+def _check_reference(reference: Frame, judged: np.ndarray) -> None:
+    """Raise InputError, with all that is wrong of it, where a reference contradicts itself; judged: (nspec, nwave) bins
+    that have most of their light on good pixels."""
+    said = "; ".join(_contradictions(reference, judged))
+    if said:
+        raise InputError(f"the reference contradicts itself: {said}; take another one, or make it again")
+
+
+def _check_ascending(wave: np.ndarray, what: str) -> None:
+    """Raise InputError for wavelengths that bins cannot be found by."""
+    if not (np.isfinite(wave).all() and (np.diff(wave) > 0).all()):
+        raise InputError(f"wavelengths of {what} do not ascend from bin to bin; take another frame, or make it again")
+
+
+def _contradictions(frame: Frame, judged: np.ndarray) -> Iterator[str]:
+    """A sentence for each kind, and how many bins it is about."""
+    told = (frame.ivar > 0) & np.isfinite(frame.ivar)
+    nothing = {"MASK": (frame.mask & np.uint32(SpecMask.NODATA)) > 0}
+    if frame.status is not None:
+        nothing["STATUS"] = np.isin(frame.status, NOTHING)
+    r = frame.resolution
+    with np.errstate(invalid="ignore"):       # infinite less infinite
+        sums = times_resolution(r, np.ones(frame.flux.shape))
+    kinds = {
+        "an IVAR that is negative, infinite or NaN": ~(np.isfinite(frame.ivar) & (frame.ivar >= 0)),
+        "a FLUX that is infinite or NaN, with an IVAR above 0": told & ~np.isfinite(frame.flux),
+        "a RESOLUTION that is infinite or NaN, with an IVAR above 0": told & ~np.isfinite(r).all(axis=1),
+        f"a row of RESOLUTION whose sum is not between 0 and {MOST_SUM:g}":
+            told & judged & ((sums <= 0) | (sums > MOST_SUM)),
+        **{f"no data by {name}, with an IVAR above 0": told & bins for name, bins in nothing.items()}}
+    if frame.pixmask_fraction is not None:
+        share = frame.pixmask_fraction
+        kinds["a PIXMASK_FRACTION that is not between 0 and 1"] = ~((share >= -ROUNDED) & (share <= 1 + ROUNDED))
+    for kind, bins in kinds.items():
+        if count := np.count_nonzero(bins):
+            yield f"{count} bin{'s have' if count > 1 else ' has'} {kind}"
 
 
 def _span(values: np.ndarray) -> str:

@@ -83,7 +83,6 @@ class Watch:
             raise StoppedCleanly("stopped on request; start again to go on")
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else a recorder can do."""
         return getattr(self._kept, name)
 
 

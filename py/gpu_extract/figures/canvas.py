@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpu_extract.data import SpecMask
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.atomic import atomic
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
     return figure
 
 
-def check_picture(path: str | os.PathLike[str], figure: "Figure | None" = None) -> None:
+def check_picture(path: FileName, figure: "Figure | None" = None) -> None:
     """Raise InputError where matplotlib cannot write the format that the name's ending says, or is not there."""
     known = (figure or new_figure(1, 1)).canvas.get_supported_filetypes()
     ending = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
@@ -49,7 +49,7 @@ def check_picture(path: str | os.PathLike[str], figure: "Figure | None" = None) 
                          f"end its name in .png, .pdf or .svg")
 
 
-def save(figure: "Figure", path: str | os.PathLike[str]) -> None:
+def save(figure: "Figure", path: FileName) -> None:
     """Write the figure, whole or not at all, in the format that the name's ending says.
 
     Raises InputError where matplotlib does not know the ending, OutputError where the file cannot be written.
@@ -100,7 +100,7 @@ def bar(figure: "FigureBase", drawn: Any, ax: Any, label: str) -> "Colorbar":
     made.set_label(label, fontsize=7)
     made.ax.tick_params(labelsize=6, length=2)
     made.ax.minorticks_off()
-    made.outline.set_visible(False)      # type: ignore[operator]
+    made.outline.set_visible(False)
     return made
 
 

@@ -1,10 +1,10 @@
 """Where two frames differ."""
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpu_extract.data import Array
+from gpu_extract.errors import FileName
 from gpu_extract.figures.canvas import BLUE, GREEN, INK, MASKED, ORANGE, bar, new_figure, pooled, save, tidy
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COLUMNS = 900            # of a map: more wavelengths are pooled, the largest difference counts
 
 
-def difference_plot(path: str | os.PathLike[str], differences: "Differences", *, title: str = "") -> None:
+def difference_plot(path: FileName, differences: "Differences", *, title: str = "") -> None:
     """Maps of the differences of flux, ivar, resolution (fibre against wavelength) and how they are distributed.
 
     Raises InputError without matplotlib or for a name without a picture's ending, OutputError where the file

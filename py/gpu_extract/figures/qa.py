@@ -1,10 +1,10 @@
 """One page by which a person can judge a frame."""
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpu_extract.data import Array, Frame, Image, PsfModel, SpecMask
+from gpu_extract.errors import FileName
 from gpu_extract.figures import canvas
 from gpu_extract.figures.rejected import draw_rejected
 from gpu_extract.figures.spectra import View, blurred_truth, choose_view, wave_of
@@ -20,7 +20,7 @@ ZOOM = 50                # CCD rows on both sides of the brightest
 CLOSE = 25               # bins on both sides of a spectrum's brightest
 
 
-def qa_page(path: str | os.PathLike[str], image: Image, frame: Frame, *, truth: TruthFile | None = None,
+def qa_page(path: FileName, image: Image, frame: Frame, *, truth: TruthFile | None = None,
             psf: PsfModel | None = None, before: Frame | None = None) -> None:
     """Draw image, model and residual of one bundle, spectra, rows of R, the chi2 map and the mask on one page.
 
@@ -50,7 +50,6 @@ def shown(image: Image, frame: Frame, psf: PsfModel | None) -> tuple[int, int]:
 
 
 def _title(frame: Frame) -> str:
-    """What was extracted, in a line."""
     cards = {card.key: card.value for card in frame.cards}
     names = [str(cards[key]) for key in ("CAMERA", "EXPID", "NIGHT", "FLAVOR") if key in cards]
     good = frame.mask == 0

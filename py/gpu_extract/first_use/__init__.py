@@ -148,7 +148,6 @@ def compile_one(kernel: Kernel) -> None:
 
 
 def _is_known(kernel: Kernel) -> bool:
-    """Whether there is such a kernel."""
     try:
         return bool(kernel.file)
     except (ImportError, AttributeError, TypeError):

@@ -27,7 +27,6 @@ class Claims(Turns):
         self._ours: set[Path] = set()          # by any thread: no two compile at once
 
     def take(self, kept: Store, name: str) -> bytes | None:
-        """See Turns."""
         if kept.folder is None:
             return None
         path, start = claim_of(kept.folder, name), now()
@@ -47,12 +46,10 @@ class Claims(Turns):
         return content
 
     def release(self, kept: Store, name: str) -> None:
-        """See Turns."""
         if kept.folder is not None:
             self._remove(claim_of(kept.folder, name))
 
     def give_up(self) -> None:
-        """See Turns."""
         for path in [*self._ours]:
             self._remove(path)
 

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpu_extract.errors import InputError, OutputError, check_local, file_name
-from gpu_extract.io.whose import held, host, this_process
+from gpu_extract.errors import FileName, InputError, OutputError, check_local, file_name
+from gpu_extract.io.whose import NAME_MAX, held, host, this_process
 
 FITS_ENDINGS = (".fits", ".fits.gz")
-_NAME_MAX = 255
 Commit = Callable[[], None]
 Named = Iterable[tuple[str, str | None]]        # options and the files that they name
 
@@ -28,7 +27,7 @@ def at_once() -> None:
 
 
 @contextmanager
-def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[Path]:
+def atomic(path: FileName, commit: Commit = at_once) -> Iterator[Path]:
     """Yield the temporary path to write to, an empty file; on leaving without an error it becomes `path`.
 
     commit: called when all is on disk, before the file gets its name; what it raises takes the file away
@@ -55,19 +54,19 @@ def atomic(path: str | os.PathLike[str], commit: Commit = at_once) -> Iterator[P
         raise
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: FileName, text: str) -> None:
     """Write a file of text, whole or not at all, in a folder that is made where it is missing. Raises OutputError."""
     make_folder(os.path.dirname(path) or ".")
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | os.PathLike[str], content: object, indent: int | None = None) -> None:
+def write_json(path: FileName, content: object, indent: int | None = None) -> None:
     """The same of a file of JSON."""
     write_text(path, json.dumps(content, indent=indent) + "\n")
 
 
-def make_folder(path: str | os.PathLike[str]) -> None:
+def make_folder(path: FileName) -> None:
     """Make a folder where it is missing, and those above it. Raises OutputError."""
     try:
         os.makedirs(path, exist_ok=True)
@@ -75,7 +74,7 @@ def make_folder(path: str | os.PathLike[str]) -> None:
         raise OutputError(f"{path}: the folder cannot be made ({error.strerror}); give another one") from error
 
 
-def check_target(path: str | os.PathLike[str], *, endings: tuple[str, ...] = (), make: str | None = None) -> None:
+def check_target(path: FileName, *, endings: tuple[str, ...] = (), make: str | None = None) -> None:
     """Raise OutputError where `path` could not become a file; costs nothing, so ask before the work.
 
     endings: what its name must end in, or InputError is raised; make: a folder that will be made where it is missing
@@ -118,7 +117,7 @@ def check_apart(inputs: Named, outputs: Named) -> None:
             seen[real] = option
 
 
-def check_folder(path: str | os.PathLike[str]) -> None:
+def check_folder(path: FileName) -> None:
     """Raise OutputError where `path` could not become a folder of files; costs nothing, so ask before the work."""
     target = Path(os.path.realpath(path))
     if _kind(target / "x", path) is None and not target.exists():
@@ -126,7 +125,7 @@ def check_folder(path: str | os.PathLike[str]) -> None:
     _check_writable(next(folder for folder in (target, *target.parents) if folder.exists()), path)
 
 
-def _kind(target: Path, path: str | os.PathLike[str]) -> int | None:
+def _kind(target: Path, path: FileName) -> int | None:
     """The type of the file that has a name already, None where none has it.
 
     Raises OutputError where that cannot be known: a folder on the way may not be searched, or the name is too long.
@@ -142,7 +141,7 @@ def _kind(target: Path, path: str | os.PathLike[str]) -> int | None:
                           "name") from error
 
 
-def _check_writable(folder: Path, path: str | os.PathLike[str]) -> None:
+def _check_writable(folder: Path, path: FileName) -> None:
     """Raise OutputError where nothing can be made in a folder for `path`."""
     if not folder.is_dir():
         raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")
@@ -159,7 +158,7 @@ def temporary_name(target: Path) -> Path:
     me = this_process()
     tag = f".tmp-{host()}-{me.where}-{me.start}-{me.pid}-{uuid.uuid4().hex[:8]}{extension}"
     stem = target.name.removesuffix(extension)
-    room = _NAME_MAX - len(os.fsencode(tag)) - 1
+    room = NAME_MAX - len(os.fsencode(tag)) - 1
     while len(os.fsencode(stem)) > room:
         stem = stem[:-1]
     return target.with_name(f".{stem}{tag}")

@@ -45,14 +45,14 @@ def fold(total: int) -> int:
     return total
 
 
-def verify(handle: BinaryIO, layouts: Sequence[Layout], path: str, known: Mapping[int, tuple[int, int]]) -> None:
+def verify(handle: BinaryIO, layouts: Sequence[Layout], known: Mapping[int, tuple[int, int]]) -> None:
     """Raise InputError, naming every HDU whose CHECKSUM or DATASUM does not match its bytes.
 
     known: by where an HDU's data begin: up to where their sum is known, and that sum
     """
     bad = [text for layout in layouts for text in _mismatch(handle, layout, known)]
     if bad:
-        raise InputError(f"{path}: {'; '.join(bad)}: the file changed after it was written or is corrupt; "
+        raise InputError(f"{'; '.join(bad)}: the file changed after it was written or is corrupt; "
                          "fetch it again; gpu_extract and gpu_compare read it as it is with --ignore-checksums")
 
 

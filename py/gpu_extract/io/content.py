@@ -64,7 +64,6 @@ class Content(io.RawIOBase):
 
 
 def _bytes_of(part: np.ndarray, first: int, last: int) -> np.ndarray:
-    """Bytes of a flat array's numbers, big-endian."""
     size = part.itemsize
     numbers = part[first // size:-(-last // size)]
     swapped: np.ndarray = numbers.astype(part.dtype.newbyteorder(">")).view(np.uint8)

@@ -2,53 +2,52 @@
 
 Also how any table becomes a structured array.
 """
-import os
 from typing import Any
 
 import numpy as np
 from astropy.io import fits
 
 from gpu_extract.data import FiberMap
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.fits import data_of, find, find_optional, native, open_fits
 from gpu_extract.io.headers import cards_of
 
 _ADVICE = "repair the table, give another one with -f FILE, or leave it out with -f none"
 
 
-def read_fibermap(path: str | os.PathLike[str], *, check: bool = True) -> FiberMap:
+def read_fibermap(path: FileName, *, check: bool = True) -> FiberMap:
     """The HDU FIBERMAP of a file. Raises InputError where there is none or it cannot be read."""
     with open_fits(path, check=check) as hdus:
-        return fibermap_of(find(hdus, "FIBERMAP", path), path)
+        return fibermap_of(find(hdus, "FIBERMAP"))
 
 
-def optional_fibermap(hdus: fits.HDUList, path: str | os.PathLike[str]) -> FiberMap | None:
+def optional_fibermap(hdus: fits.HDUList) -> FiberMap | None:
     """The HDU FIBERMAP of an open file, or None where it has none."""
-    hdu = find_optional(hdus, "FIBERMAP", path)
-    return None if hdu is None else fibermap_of(hdu, path)
+    hdu = find_optional(hdus, "FIBERMAP")
+    return None if hdu is None else fibermap_of(hdu)
 
 
-def fibermap_of(hdu: Any, path: str | os.PathLike[str]) -> FiberMap:
+def fibermap_of(hdu: Any) -> FiberMap:
     """A table HDU as a FiberMap. NaN and infinite values raise InputError: they may not be passed on."""
-    rows = rows_of(hdu, path)
+    rows = rows_of(hdu)
     bad = not_finite(rows)
     if bad:
-        raise InputError(f"{path}: {hdu.name} has NaN or infinite values in {', '.join(bad)}; {_ADVICE}")
+        raise InputError(f"{hdu.name} has NaN or infinite values in {', '.join(bad)}; {_ADVICE}")
     units = {c.name: c.unit for c in hdu.columns if isinstance(c.unit, str) and c.unit}     # a corrupt card may be none
     comments = {column: hdu.header.comments[f"TTYPE{number}"] for number, column in enumerate(hdu.columns.names, 1)}
     return FiberMap(rows, units, cards_of(hdu.header), {name: text for name, text in comments.items() if text})
 
 
-def rows_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
+def rows_of(hdu: Any) -> np.ndarray:
     """The rows of a table HDU as a structured array in native byte order."""
-    table = data_of(hdu, path)
+    table = data_of(hdu)
     if table.dtype.names is None:
-        raise InputError(f"{path}: HDU {hdu.name} is an image, needed is a table")
+        raise InputError(f"HDU {hdu.name} is an image, needed is a table")
     columns = {}
     for name in hdu.columns.names:
         column = np.asarray(table[name])
         if column.dtype.kind == "O":
-            raise InputError(f"{path}: column {name} of {hdu.name} has rows of different lengths; {_ADVICE}")
+            raise InputError(f"column {name} of {hdu.name} has rows of different lengths; {_ADVICE}")
         if 0 in column.shape[1:]:        # TFORM 0J: it holds nothing, and written it would be read back as something
             continue
         if column.dtype.kind in "SU" and column.dtype.itemsize == 0:

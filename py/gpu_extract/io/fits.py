@@ -2,7 +2,6 @@
 
 The only modules that know FITS are those of this folder.
 """
-import os
 import traceback
 import warnings
 from collections import Counter
@@ -14,7 +13,7 @@ import numpy as np
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 
-from gpu_extract.errors import GpuExtractError, InputError, check_flags, file_name
+from gpu_extract.errors import FileName, GpuExtractError, InputError, about, check_flags, file_name
 from gpu_extract.io.cards import MOST_HDUS, Layout, Odd, layout_of
 from gpu_extract.io.checksum import verify
 from gpu_extract.io.headers import number_of
@@ -25,7 +24,7 @@ _AGAIN = "fetch or make the file again"
 
 
 @contextmanager
-def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequence[str] = ()) -> Iterator[fits.HDUList]:
+def open_fits(path: FileName, *, check: bool = True, take: Sequence[str] = ()) -> Iterator[fits.HDUList]:
     """Open a FITS file, gzipped or not, for reading.
 
     check: compare CHECKSUM and DATASUM with the bytes where the file carries them
@@ -37,14 +36,14 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequenc
     name = file_name(path)
     check_flags(check=check)
     taken: dict[int, Taken] = {}
-    with layouts(name, check=check, take=take, taken=taken) as (source, found), warnings.catch_warnings():
+    with about(name), layouts(name, check=check, take=take, taken=taken) as (source, found), warnings.catch_warnings():
         # what these warnings say is found here, and said in our words
         warnings.simplefilter("ignore", AstropyWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         source.handle.seek(0)
         try:
             hdus = fits.open(source.handle, memmap=False, lazy_load_hdus=False)
-            _same_places(hdus, found, name)
+            _same_places(hdus, found)
             for number, image in taken.items():
                 give(hdus[number], image)
             taken.clear()
@@ -54,7 +53,7 @@ def open_fits(path: str | os.PathLike[str], *, check: bool = True, take: Sequenc
         except Exception as error:
             if not _of_astropy(error) or (isinstance(error, OSError) and error.errno):     # it is the disk
                 raise
-            raise InputError(f"{name}: its content cannot be understood ({_short(error)}); {_AGAIN}") from error
+            raise InputError(f"its content cannot be understood ({_short(error)}); {_AGAIN}") from error
 
 
 @contextmanager
@@ -67,76 +66,75 @@ def layouts(name: str, *, check: bool = True, content: BinaryIO | None = None, t
         read any more
     """
     taken = {} if taken is None else taken
-    with source_of(name) if content is None else nullcontext(Source(content, name)) as source:
+    with source_of(name) if content is None else nullcontext(Source(content)) as source:
         found = _walk(source, take, taken)
         if check:
             known = {found[n].data: (found[n].data + found[n].size, image.sum)
                      for n, image in taken.items()}
-            verify(source.handle, found, name, known)
+            verify(source.handle, found, known)
         yield source, found
 
 
 def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> list[Layout]:
     """The HDUs one after the other: none is looked for before the one in front of it is known to be there."""
     found: list[Layout] = []
-    start, name = 0, source.name
+    start = 0
     while source.read(start, start + 9) == (b"XTENSION=" if found else b"SIMPLE  ="):
         header = source.header(start)
         if header is None:
             break
         if len(found) >= MOST_HDUS:
-            raise InputError(f"{name}: has more than {MOST_HDUS} HDUs; give a file of one image, PSF or frame")
+            raise InputError(f"has more than {MOST_HDUS} HDUs; give a file of one image, PSF or frame")
         try:
             layout = layout_of(header, start, len(found))
         except Odd as error:
-            raise InputError(f"{name}: the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
+            raise InputError(f"the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
         if layout.end > source.limit:         # no more is unpacked
-            raise InputError(f"{name}: its header speaks of {layout.end} bytes up to the end of HDU {layout.name}, "
+            raise InputError(f"its header speaks of {layout.end} bytes up to the end of HDU {layout.name}, "
                              f"allowed for a file of this size are {source.limit}; {_AGAIN}")
         if layout.name.upper() in wanted and can_be_taken(layout) and source.may_reach(layout.end):
             taken[len(found)] = take_out(source, layout)
         size = source.reach(layout.end)
         if layout.end > size:
-            raise InputError(f"{name}: truncated: {size} bytes, but HDU {layout.name} needs {layout.end}; {_AGAIN}")
+            raise InputError(f"truncated: {size} bytes, but HDU {layout.name} needs {layout.end}; {_AGAIN}")
         found.append(layout)
         start = layout.end
     if not found:
-        raise InputError(f"{name}: not a FITS file, or its header is corrupt (its first header is not one that begins "
+        raise InputError("not a FITS file, or its header is corrupt (its first header is not one that begins "
                          "with SIMPLE and ends with END); give a FITS file, gzipped or not")
     last = found[-1]
     if not source.is_blank_from(last.end):
-        raise InputError(f"{name}: truncated or corrupt: what follows HDU {last.name} at byte {last.end} "
+        raise InputError(f"truncated or corrupt: what follows HDU {last.name} at byte {last.end} "
                          f"is not a whole HDU; {_AGAIN}")
-    _unlike(found, name)
-    _exact(found, name)
+    _unlike(found)
+    _exact(found)
     return found
 
 
-def _unlike(found: Sequence[Layout], name: str) -> None:
+def _unlike(found: Sequence[Layout]) -> None:
     """Raise InputError where two HDUs have one name: it would be chance which is read."""
     keys = Counter((layout.name.upper(), layout.version) for layout in found)
     (twice, _), count = keys.most_common(1)[0]
     if count > 1:
-        raise InputError(f"{name}: has two HDUs {twice}; leave one of them out")
+        raise InputError(f"has two HDUs {twice}; leave one of them out")
 
 
-def _exact(found: Sequence[Layout], name: str) -> None:
+def _exact(found: Sequence[Layout]) -> None:
     """Raise InputError where an ivar or a mask was compressed with loss: zeros and bits are not what they were."""
     for layout in found:
         if layout.lossy and layout.name.upper().endswith(("IVAR", "MASK")):
-            raise InputError(f"{name}: HDU {layout.name} was compressed with loss, its values are rounded (a "
-                             "masked pixel may have a weight); compress the original without loss (fpack -g -q 0), or "
-                             "give it as it was")
+            raise InputError(f"HDU {layout.name} was compressed with loss, its values are rounded (a masked pixel may "
+                             "have a weight); compress the original without loss (fpack -g -q 0), or give it as it was")
 
 
-def _same_places(hdus: fits.HDUList, found: Sequence[Layout], name: str) -> None:
+def _same_places(hdus: fits.HDUList, found: Sequence[Layout]) -> None:
     """Raise InputError where astropy takes a header in another way than we do."""
     ours = [(layout.data, layout.end) for layout in found]
     infos = [hdu.fileinfo() for hdu in hdus if hasattr(hdu, "fileinfo")]         # what it gives up on has none
     theirs = [(info["datLoc"], info["datLoc"] + info["datSpan"]) for info in infos]
     if ours != theirs:
         odd = next((n for n, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), len(theirs))
-        raise InputError(f"{name}: the header of HDU {odd} is corrupt: it can be taken in two ways; {_AGAIN}")
+        raise InputError(f"the header of HDU {odd} is corrupt: it can be taken in two ways; {_AGAIN}")
 
 
 def _of_astropy(error: BaseException) -> bool:
@@ -151,16 +149,16 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def find(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
+def find(hdus: fits.HDUList, name: str) -> Any:
     """The HDU called `name`; InputError that lists those there are."""
-    hdu = find_optional(hdus, name, path)
+    hdu = find_optional(hdus, name)
     if hdu is None:
         there = ", ".join(h.name or "(no name)" for h in hdus)
-        raise InputError(f"{path}: no HDU {name}; the file has {there}")
+        raise InputError(f"no HDU {name}; the file has {there}")
     return hdu
 
 
-def refuse_other(hdus: fits.HDUList, wanted: str, path: str | os.PathLike[str]) -> None:
+def refuse_other(hdus: fits.HDUList, wanted: str) -> None:
     """Raise InputError where a file is plainly another one than is wanted: "an image", "a PSF" or "a frame"."""
     names = {h.name.upper() for h in hdus}
     kind = next((str(h.header["PSFTYPE"]).strip() for h in hdus if "PSFTYPE" in h.header), "")
@@ -172,48 +170,48 @@ def refuse_other(hdus: fits.HDUList, wanted: str, path: str | os.PathLike[str]) 
             return
         if sign:
             what = f"{there} ({kind})" if there == "a PSF" else there
-            raise InputError(f"{path}: this is {what}, not {wanted}: " + (
+            raise InputError(f"this is {what}, not {wanted}: " + (
                 "give a frame" if wanted == "a frame" else f"{advice}; give the other file"))
 
 
-def find_optional(hdus: fits.HDUList, name: str, path: str | os.PathLike[str]) -> Any:
+def find_optional(hdus: fits.HDUList, name: str) -> Any:
     """The HDU called `name`, or None. Raises InputError where there are several, each with an EXTVER of its own."""
     named = [h for h in hdus if h.name.upper() == name.upper()]
     if len(named) > 1:
         versions = ", ".join(str(hdu.ver) for hdu in named)
-        raise InputError(f"{path}: has {len(named)} HDUs {named[0].name} (EXTVER {versions}), and nothing says which "
+        raise InputError(f"has {len(named)} HDUs {named[0].name} (EXTVER {versions}), and nothing says which "
                          "is wanted; give a file with one of them")
     return named[0] if named else None
 
 
-def optional_image(hdus: fits.HDUList, name: str, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray | None:
+def optional_image(hdus: fits.HDUList, name: str, ndim: int = 2) -> np.ndarray | None:
     """The image of the HDU called `name`, see `image_of`, or None where there is none."""
-    hdu = find_optional(hdus, name, path)
-    return None if hdu is None else image_of(hdu, path, ndim)
+    hdu = find_optional(hdus, name)
+    return None if hdu is None else image_of(hdu, ndim)
 
 
-def data_of(hdu: Any, path: str | os.PathLike[str]) -> np.ndarray:
+def data_of(hdu: Any) -> np.ndarray:
     """The array or table of an HDU; InputError where it has none, or it cannot be unpacked."""
     try:
         data = hdu.data
     except Exception as error:
-        raise InputError(f"{path}: the data of HDU {hdu.name} cannot be read ({_short(error)}); {_AGAIN}") from error
+        raise InputError(f"the data of HDU {hdu.name} cannot be read ({_short(error)}); {_AGAIN}") from error
     if data is None:
-        raise InputError(f"{path}: HDU {hdu.name} holds no data")
+        raise InputError(f"HDU {hdu.name} holds no data")
     return data
 
 
-def image_of(hdu: Any, path: str | os.PathLike[str], ndim: int = 2) -> np.ndarray:
+def image_of(hdu: Any, ndim: int = 2) -> np.ndarray:
     """The image of an HDU in native byte order, C order, float32 and float64 kept as they are, NaN where it is BLANK.
 
     It is the caller's: the HDU lets go of it (and reads it again where it is asked, unless it was taken), and no copy
     is made.
     """
     taken, blank = taken_of(hdu), _blank(hdu.header)        # astropy takes cards away when it reads the data
-    data = data_of(hdu, path) if taken is None else taken
+    data = data_of(hdu) if taken is None else taken
     if data.dtype.names is not None or data.ndim != ndim or data.size == 0:
         what = "a table" if data.dtype.names is not None else f"of shape {data.shape}"
-        raise InputError(f"{path}: HDU {hdu.name} is {what}, needed is an image with {ndim} axes")
+        raise InputError(f"HDU {hdu.name} is {what}, needed is an image with {ndim} axes")
     if taken is None:
         del hdu.data
     if not data.dtype.isnative and data.flags.writeable and data.flags.c_contiguous:

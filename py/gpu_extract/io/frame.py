@@ -1,5 +1,4 @@
-"""Extracted frames: writing them so that survey pipelines open them, and reading them back."""
-import os
+"""Extracted frames: writing them so that survey pipelines and specutils open them, and reading them back."""
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,24 +8,23 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.checks.arguments import seam
-from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask, as_cards
-from gpu_extract.errors import InputError, OutputError, check_flags, check_kind
+from gpu_extract.data import OUTPUTS, Card, FiberMap, Frame, SpecMask, as_cards
+from gpu_extract.errors import FileName, InputError, OutputError, check_flags, check_kind
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
-from gpu_extract.io.facts import background_table, bundle_table, count_cards, status_cards
+from gpu_extract.io.facts import background_table, bundle_table, count_cards, fibermin, frame_cards, status_cards
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, image_of, open_fits, optional_image, refuse_other
-from gpu_extract.io.headers import cards_of, merged
-from gpu_extract.io.provenance import frame_cards
+from gpu_extract.io.headers import cards_of
 from gpu_extract.io.scores import band_of, raw_scores
 from gpu_extract.io.write import image_hdu, table_hdu, table_hdus, write_hdus
 
-FLUX_UNIT, IVAR_UNIT = OUTPUTS["flux"].unit, OUTPUTS["ivar"].unit
+FLUX_UNIT = OUTPUTS["flux"].unit
 _NEEDED = ("flux", "ivar", "resolution")      # by who reads a frame
 GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
 
 
-def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
+def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
                 scores: bool = True, commit: Commit = at_once) -> None:
     """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES, PIXMASK_FRACTION, STATUS and tables.
 
@@ -49,7 +47,7 @@ def write_frame(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[C
     refuse_not_finite(path, frame, images, table)
     bundles, smooth = bundle_table(frame), background_table(frame)
     brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
-    headers = {"FLUX": merged(frame.cards, frame_cards(brief, [*count_cards(frame), *cards])), "STATUS": status_cards()}
+    headers = {"FLUX": frame_cards(brief, [*count_cards(frame), *cards]), "STATUS": status_cards()}
     units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()}}
     made = {name: image_hdu(array, name, bunit=units[name], cards=headers.get(name, ()), primary=name == "FLUX")
             for name, array in images.items()}
@@ -96,7 +94,7 @@ def fibermap_hdus(frame: Frame) -> list[Any]:
     return [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards, comments=table.comments)]
 
 
-def refuse_not_finite(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray],
+def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndarray],
                       scores: tuple[np.ndarray, dict[str, str]] | None = None) -> None:
     """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file."""
     bad = {name: int(np.count_nonzero(~np.isfinite(a))) for name, a in images.items() if a.dtype.kind == "f"}
@@ -110,11 +108,11 @@ def refuse_not_finite(path: str | os.PathLike[str], frame: Frame, images: Mappin
     raise OutputError(f"{path}: not written: NaN or infinite values in {what}; {kept}; please report it")
 
 
-def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapping[str, np.ndarray]) -> str:
+def _keep_for_debugging(path: FileName, frame: Frame, images: Mapping[str, np.ndarray]) -> str:
     """Write all arrays, as they are, next to the output; say where, or why not."""
     name = Path(path)
     debug = name.with_name(name.name.removesuffix(".gz").removesuffix(".fits") + ".debug.fits")
-    hdus = [image_hdu(None, "", cards=merged(frame.cards, frame_cards(frame)), primary=True)]
+    hdus = [image_hdu(None, "", cards=frame_cards(frame), primary=True)]
     hdus += [image_hdu(array, key) for key, array in images.items()]
     try:
         write_hdus(debug, hdus)
@@ -123,19 +121,51 @@ def _keep_for_debugging(path: str | os.PathLike[str], frame: Frame, images: Mapp
     return f"everything is in {debug}"
 
 
-def write_model(path: str | os.PathLike[str], frame: Frame, *, cards: Sequence[Card] = (),
-                commit: Commit = at_once) -> None:
+def write_model(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), commit: Commit = at_once) -> None:
     """Write the model image (ny, nx), electron, with the frame's header. Raises OutputError, InputError."""
     if frame.model is None:
         raise InputError("the frame has no model image; extract with model=True (-m FILE)")
     image = {"MODEL": frame.model.astype(np.float32)}
     refuse_not_finite(path, frame, image)
-    write_hdus(path, [image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True,
-                                cards=merged(frame.cards, frame_cards(frame, cards)))], commit,
-               nodata=SpecMask.NODATA)
+    hdu = image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True, cards=frame_cards(frame, cards))
+    write_hdus(path, [hdu], commit, nodata=SpecMask.NODATA)
 
 
-def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
+def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), commit: Commit = at_once) -> None:
+    """Write a frame as a spectra file of its one band (B, R or Z): `{BAND}_WAVELENGTH`, `_FLUX`, `_IVAR`, `_MASK`,
+    `_RESOLUTION` and an empty primary. Raises OutputError.
+
+    It is the layout of survey spectra files: specutils ("DESI spectra") and desispec.io.read_spectra open it without a
+    loader of ours.
+
+    Raises InputError where fibres have wavelengths of their own, for which such files have no room.
+    """
+    if frame.own_wave is not None:
+        raise InputError(f"{path}: a spectra file has one wavelength grid, and fibres of this PSF have their own; "
+                         "leave --spectra out, the frame has all")
+    images = frame_images(frame)
+    scores = score_table(frame, images)
+    refuse_not_finite(path, frame, images, scores)
+    band = band_of(frame.wave)
+    named = frame if frame.fibermap is not None else replace(frame, fibermap=_minimal(frame))
+    units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": OUTPUTS["ivar"].unit}
+    hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True), *fibermap_hdus(named),
+            *(image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
+              for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")),
+            # without SCORES specutils does not know the file: identities where nothing can be scored
+            *(table_hdus("SCORES", scores) or [table_hdu(_minimal(frame).rows, "SCORES")])]
+    write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
+
+
+def _minimal(frame: Frame) -> FiberMap:
+    """A fibermap that says which fibres these are; TARGETID is negative, as for fibres without a target."""
+    rows = np.empty(len(frame.fibres), [("TARGETID", np.int64), ("FIBER", np.int32)])
+    rows["FIBER"] = frame.fibres - frame.fibres[0] + fibermin(frame)
+    rows["TARGETID"] = -1 - rows["FIBER"].astype(np.int64)
+    return FiberMap(rows)
+
+
+def read_frame(path: FileName, *, check: bool = True) -> Frame:
     """Read a frame of this code, of a survey pipeline or of specter.
 
     MASK, CHI2PIX, FIBERMAP, PIXMASK_FRACTION and STATUS may be absent: the mask is then NODATA where ivar is 0,
@@ -143,32 +173,32 @@ def read_frame(path: str | os.PathLike[str], *, check: bool = True) -> Frame:
     Raises InputError where the file cannot be read or its arrays do not fit together.
     """
     with open_fits(path, check=check) as hdus:
-        refuse_other(hdus, "a frame", path)
+        refuse_other(hdus, "a frame")
         arrays: dict[str, Any] = {
-            name: image_of(find(hdus, output.hdu, path), path, 3 if name == "resolution" else 2)
-            if name in _NEEDED else optional_image(hdus, output.hdu, path) for name, output in OUTPUTS.items()}
+            name: image_of(find(hdus, output.hdu), 3 if name == "resolution" else 2)
+            if name in _NEEDED else optional_image(hdus, output.hdu) for name, output in OUTPUTS.items()}
         # where each fibre has its own, WAVELENGTH is theirs, and the common coordinate is GRID
-        hdu, grid = find(hdus, "WAVELENGTH", path), optional_image(hdus, GRID, path, 1)
-        wave = (image_of(hdu, path, 1) if grid is None else grid).astype(np.float64)
-        own_wave = None if grid is None else image_of(hdu, path).astype(np.float64)
-        fibermap = optional_fibermap(hdus, path)
+        hdu, grid = find(hdus, "WAVELENGTH"), optional_image(hdus, GRID, 1)
+        wave = (image_of(hdu, 1) if grid is None else grid).astype(np.float64)
+        own_wave = None if grid is None else image_of(hdu).astype(np.float64)
+        fibermap = optional_fibermap(hdus)
         cards = cards_of(hdus[0].header)
-    for name, array in arrays.items():
-        if array is not None and OUTPUTS[name].kind is not None:
-            if array.dtype.kind not in "iu":
-                raise InputError(f"{path}: {OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file "
-                                 "is not one frame, make or fetch it again")
-            arrays[name] = array.astype(OUTPUTS[name].kind)
-    flux, ivar = arrays["flux"], arrays["ivar"]
-    if arrays["mask"] is None:
-        arrays["mask"] = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
-    if arrays["chi2pix"] is None:
-        arrays["chi2pix"] = np.zeros_like(flux)
-    try:
-        return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap, own_wave=own_wave,
-                     **arrays)
-    except InputError as error:
-        raise InputError(f"{path}: {error}; the file is not one frame, make or fetch it again") from error
+        for name, array in arrays.items():
+            if array is not None and OUTPUTS[name].kind is not None:
+                if array.dtype.kind not in "iu":
+                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file is "
+                                     "not one frame, make or fetch it again")
+                arrays[name] = array.astype(OUTPUTS[name].kind)
+        flux, ivar = arrays["flux"], arrays["ivar"]
+        if arrays["mask"] is None:
+            arrays["mask"] = np.where(ivar == 0, np.uint32(SpecMask.NODATA), np.uint32(0))
+        if arrays["chi2pix"] is None:
+            arrays["chi2pix"] = np.zeros_like(flux)
+        try:
+            return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap,
+                         own_wave=own_wave, **arrays)
+        except InputError as error:
+            raise InputError(f"{error}; the file is not one frame, make or fetch it again") from error
 
 
 def _fibres(cards: Sequence[Card], nspec: int) -> np.ndarray:

@@ -1,5 +1,4 @@
 """CCD images (preproc-{camera}-{expid}.fits[.gz])."""
-import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +7,7 @@ import numpy as np
 from astropy.io import fits
 
 from gpu_extract.data import Card, Image
-from gpu_extract.errors import InputError, check_flags
+from gpu_extract.errors import FileName, InputError, check_flags
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of
@@ -23,8 +22,7 @@ _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
 
 
-def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bool = True,
-               noise: bool = True) -> Image:
+def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noise: bool = True) -> Image:
     """Pixels, inverse variance and header of an image.
 
     ivar is 0 where MASK & 767; pixels of ivar 0 that are NaN or infinite become 0.
@@ -40,28 +38,28 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
     """
     check_flags(fibermap=fibermap, noise=noise)
     with open_fits(path, check=check, take=_TAKEN) as hdus:
-        refuse_other(hdus, "an image", path)
-        image = _image_hdu(hdus, path)
-        _same_shapes(image, hdus, path)
-        pix = _floating(image_of(image, path))
-        of_ivar = find(hdus, "IVAR", path)
-        unit, ivar = str(of_ivar.header.get("BUNIT", "")).strip(), _floating(image_of(of_ivar, path))
-        mask = optional_image(hdus, "MASK", path)
-        table = optional_fibermap(hdus, path) if fibermap else None
+        refuse_other(hdus, "an image")
+        image = _image_hdu(hdus)
+        _same_shapes(image, hdus)
+        pix = _floating(image_of(image))
+        of_ivar = find(hdus, "IVAR")
+        unit, ivar = str(of_ivar.header.get("BUNIT", "")).strip(), _floating(image_of(of_ivar))
+        mask = optional_image(hdus, "MASK")
+        table = optional_fibermap(hdus) if fibermap else None
         cards = cards_of(image.header)
-        of_all = find_optional(hdus, "READNOISE", path)
+        of_all = find_optional(hdus, "READNOISE")
         least = _read_noise(of_all, cards)
-        every = _floating(image_of(of_all, path)) if noise and of_all is not None else None
-    _check_ivar(ivar, path)
-    if mask is not None:
-        if mask.dtype.kind not in "iu":
-            raise InputError(f"{path}: MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
-        bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
-        for rows in _slabs(len(mask)):
-            ivar[rows][(mask[rows] & bits) != 0] = 0
-    if every is not None and every.shape != pix.shape:
-        raise InputError(f"{path}: READNOISE has shape {every.shape}, IMAGE has {pix.shape}; they must be the same")
-    return Image(_cleared(pix, ivar, path), ivar, cards, table, least, every, unit)
+        every = _floating(image_of(of_all)) if noise and of_all is not None else None
+        _check_ivar(ivar)
+        if mask is not None:
+            if mask.dtype.kind not in "iu":
+                raise InputError(f"MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
+            bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
+            for rows in _slabs(len(mask)):
+                ivar[rows][(mask[rows] & bits) != 0] = 0
+        if every is not None and every.shape != pix.shape:
+            raise InputError(f"READNOISE has shape {every.shape}, IMAGE has {pix.shape}; they must be the same")
+        return Image(_cleared(pix, ivar), ivar, cards, table, least, every, unit)
 
 
 def bare(image: Image) -> Image:
@@ -75,21 +73,21 @@ def _slabs(rows: int) -> list[slice]:
     return [slice(first, first + _ROWS) for first in range(0, rows, _ROWS)]
 
 
-def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
+def _image_hdu(hdus: fits.HDUList) -> Any:
     """The HDU IMAGE, or a primary image without a name."""
-    hdu = find_optional(hdus, "IMAGE", path)
+    hdu = find_optional(hdus, "IMAGE")
     if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
         return hdus[0]
-    return find(hdus, "IMAGE", path) if hdu is None else hdu
+    return find(hdus, "IMAGE") if hdu is None else hdu
 
 
-def _same_shapes(image: Any, hdus: fits.HDUList, path: str | os.PathLike[str]) -> None:
+def _same_shapes(image: Any, hdus: fits.HDUList) -> None:
     """Raise InputError where IVAR or MASK is of another shape than IMAGE: before any of them is read or unpacked."""
     shape = getattr(image, "shape", ())
     for name in ("IVAR", "MASK"):
-        other = find_optional(hdus, name, path)
+        other = find_optional(hdus, name)
         if len(shape) == 2 and other is not None and other.is_image and other.shape != shape:
-            raise InputError(f"{path}: {name} has shape {other.shape}, IMAGE has {shape}; they must be the same")
+            raise InputError(f"{name} has shape {other.shape}, IMAGE has {shape}; they must be the same")
 
 
 def _floating(array: np.ndarray) -> np.ndarray:
@@ -110,33 +108,31 @@ def _read_noise(hdu: Any, cards: Iterable[Card]) -> float | None:
     return min((value for value in values if 0 < value < np.inf), default=None)
 
 
-def _check_ivar(ivar: np.ndarray, path: str | os.PathLike[str]) -> None:
+def _check_ivar(ivar: np.ndarray) -> None:
     lowest, highest = float(ivar.min()), float(ivar.max())       # NaN if there is one
     if lowest >= 0 and highest < np.inf:
         return
     nan, negative = int(np.isnan(ivar).sum()), int((ivar < 0).sum())
     infinite = int(np.isinf(ivar).sum())
-    raise InputError(f"{path}: IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
+    raise InputError(f"IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
                      "allowed are finite numbers >= 0, and 0 for pixels to leave out")
 
 
-def _cleared(pix: np.ndarray, ivar: np.ndarray, path: str | os.PathLike[str]) -> np.ndarray:
+def _cleared(pix: np.ndarray, ivar: np.ndarray) -> np.ndarray:
     """The pixels, finite everywhere: what is not finite must have ivar 0 and becomes 0."""
     odd = [(rows, bad) for rows in _slabs(len(pix)) if (bad := ~np.isfinite(pix[rows])).any()]
     count = sum(int(bad.sum()) for _, bad in odd)
     if count == pix.size:
-        raise InputError(f"{path}: IMAGE has not one finite pixel (all {count} are NaN or infinite); "
-                         "make the image again")
+        raise InputError(f"IMAGE has not one finite pixel (all {count} are NaN or infinite); make the image again")
     trusted = sum(int((ivar[rows][bad] > 0).sum()) for rows, bad in odd)
     if trusted:
-        raise InputError(f"{path}: IMAGE has {trusted} NaN or infinite pixels with ivar > 0; "
-                         "mask them, or set their ivar to 0")
+        raise InputError(f"IMAGE has {trusted} NaN or infinite pixels with ivar > 0; mask them, or set their ivar to 0")
     for rows, bad in odd:
         pix[rows][bad] = 0
     return pix
 
 
-def write_image(path: str | os.PathLike[str], image: Image, *, mask: np.ndarray | None = None,
+def write_image(path: FileName, image: Image, *, mask: np.ndarray | None = None,
                 read_noise: np.ndarray | None = None) -> None:
     """Write IMAGE and IVAR (float32), MASK (int32, Rice-compressed), READNOISE (float32), FIBERMAP.
 

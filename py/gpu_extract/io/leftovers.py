@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from gpu_extract.io.whose import Writer, is_gone, is_held, this_process
+from gpu_extract.errors import FileName
+from gpu_extract.io.whose import NAME_MAX, Writer, is_gone, is_held, this_process
 from gpu_extract.perf.clock import epoch
 
 _TEMPORARY = re.compile(r"\.(?P<stem>.+)\.tmp-(?P<host>.+?)(-(?P<where>[0-9a-f]{8})-(?P<start>\d+))?-(?P<pid>\d+)-"
@@ -13,7 +14,7 @@ _TEMPORARY = re.compile(r"\.(?P<stem>.+)\.tmp-(?P<host>.+?)(-(?P<where>[0-9a-f]{
 _UNTOUCHED = 900.0       # seconds for which a file whose writer cannot be asked must not have been written to, either
 
 
-def remove_leftovers(targets: Iterable[str | os.PathLike[str]], *, own: bool = False) -> list[Path]:
+def remove_leftovers(targets: Iterable[FileName], *, own: bool = False) -> list[Path]:
     """Remove the temporary files (io.atomic) that writers who are gone have left; returns what was removed.
 
     Looked at are the folders of `targets`, and files of this user. A writer on this machine is asked: it is gone where
@@ -49,7 +50,7 @@ def _is_left(path: Path, match: re.Match[str], names: set[str], writer: Writer) 
     if gone is not None:
         return gone
     whole = match["stem"] + match["extension"]
-    cut = len(os.fsencode(path.name)) == 255
+    cut = len(os.fsencode(path.name)) == NAME_MAX
     if whole not in names and not (cut and any(name.startswith(match["stem"]) for name in names)):
         return False
     return epoch() - path.stat().st_mtime > _UNTOUCHED and is_held(path) is False

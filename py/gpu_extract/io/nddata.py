@@ -35,7 +35,6 @@ def image_of(nddata: Any) -> Image:
 
 
 def _ivar(uncertainty: Any) -> np.ndarray:
-    """1 / variance of an uncertainty."""
     array = np.asarray(uncertainty.array, np.float64)
     if isinstance(uncertainty, InverseVariance):
         return array

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from isal import isal_zlib
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.content import Content
 from gpu_extract.perf.recorder import usable_cores
 
@@ -66,7 +66,7 @@ def write_packed(path: Path, content: Content) -> Packed:
     return Packed(tuple(sizes), tail)
 
 
-def check_packed(path: str | os.PathLike[str], content: Content, packed: Packed) -> None:
+def check_packed(path: FileName, content: Content, packed: Packed) -> None:
     """Read a file of `write_packed` from the disk. Raises InputError where it does not hold `content`."""
     sizes = packed.sizes
     ends = list(accumulate(sizes, initial=len(_HEAD)))
@@ -78,10 +78,10 @@ def check_packed(path: str | os.PathLike[str], content: Content, packed: Packed)
         try:
             right = all([*_side_by_side(is_right, range(len(sizes)))])
         except Corrupt as error:
-            raise InputError(f"{path}: its gzip stream is corrupt ({error})") from error
+            raise InputError(f"its gzip stream is corrupt ({error})") from error
         around = os.pread(handle.fileno(), len(_HEAD), 0), os.pread(handle.fileno(), _TAIL.size + 1, ends[-1])
     if not right or around != (_HEAD, packed.tail):
-        raise InputError(f"{path}: its gzip stream is corrupt (head, content, size or CRC)")
+        raise InputError("its gzip stream is corrupt (head, content, size or CRC)")
 
 
 def _side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:

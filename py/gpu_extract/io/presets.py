@@ -1,12 +1,11 @@
 """The camera settings that come with the package (etc/presets.ini), and those of a file of the user's own."""
 import configparser
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from gpu_extract.errors import InputError, check_local, did_you_mean, reading
+from gpu_extract.errors import FileName, InputError, check_local, did_you_mean, reading
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def find_preset(name: str, camera: object = "") -> Preset:
     return fitting[0]
 
 
-def read_ini(path: str | os.PathLike[str], wrong: str, comments: str | None = None) -> configparser.ConfigParser:
+def read_ini(path: FileName, wrong: str, comments: str | None = None) -> configparser.ConfigParser:
     """The sections of a file; wrong: what is said of other content; comments: how one begins behind a value.
 
     Raises InputError.
@@ -72,8 +71,7 @@ def read_ini(path: str | os.PathLike[str], wrong: str, comments: str | None = No
     return parser
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, Preset]:
-    """The presets of a file. Raises InputError."""
+def _read(path: FileName) -> dict[str, Preset]:
     parser = read_ini(path, "is no file of presets")
     found = {}
     for name, section in ((name, parser[name]) for name in parser.sections()):
@@ -99,5 +97,4 @@ def camera_preset(camera: object) -> Preset | None:
 
 
 def _letter(camera: object) -> str:
-    """Of a header's CAMERA."""
     return str(camera or "").strip().lower()[:1]

@@ -1,5 +1,4 @@
 """PSF files of the GAUSS-HERMITE family, versions 2 and 3, GAUSS-HERMITE2, and TABULATED (`psf_tables`)."""
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from astropy.io import fits
 
 from gpu_extract.checks.sense import identity_of
 from gpu_extract.data import MOST_SIDE, Array, Card, Core, IntArray, Legendre, PsfModel, Tail
-from gpu_extract.errors import InputError, file_name
+from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse_other
 from gpu_extract.io.headers import number_of
@@ -34,20 +33,19 @@ class _Table:
 
     series: Mapping[str, Legendre]
     header: fits.Header
-    path: str
 
     def __getitem__(self, name: str) -> Legendre:
         if name not in self.series:
-            raise InputError(f"{self.path}: the PSF has no parameter {name}; {_ADVICE}")
+            raise InputError(f"the PSF has no parameter {name}; {_ADVICE}")
         return self.series[name]
 
     def keyword(self, name: str, most: int) -> int:
         """An integer keyword of the table's header, 1 or more."""
         number = _whole(self.header.get(name))
         if number is None:
-            raise InputError(f"{self.path}: the PSF's header needs an integer {name}; {_ADVICE}")
+            raise InputError(f"the PSF's header needs an integer {name}; {_ADVICE}")
         if not 1 <= number <= most:
-            raise InputError(f"{self.path}: {name} is {number}, must be between 1 and {most}; {_ADVICE}")
+            raise InputError(f"{name} is {number}, must be between 1 and {most}; {_ADVICE}")
         return number
 
 
@@ -57,7 +55,7 @@ def _whole(value: Any) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
+def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
     """The PSF in a file: traces, cores, tail (None where TAILAMP is 0 everywhere) and geometry.
 
     psferr is the keyword PSFERR, else 0.01. (PSFERROR of the files in use is not it.)
@@ -66,48 +64,47 @@ def read_psf(path: str | os.PathLike[str], *, check: bool = True) -> PsfModel:
     """
     name = file_name(path)
     with open_fits(path, check=check) as hdus:
-        refuse_other(hdus, "a PSF", path)
-        kind, version = _kind(hdus, name)
+        refuse_other(hdus, "a PSF")
+        kind, version = _kind(hdus)
         if (kind, version) in (("GAUSS-HERMITE", 3), (TYPE, VERSION)):
-            x, y = (_trace(find(hdus, hdu, path), name) for hdu in ("XTRACE", "YTRACE"))
-            table = _read_table(find(hdus, "PSF", path), name) if version == 3 else \
-                _Table({}, find(hdus, "STAMPS", path).header, name)
+            x, y = (_trace(find(hdus, hdu)) for hdu in ("XTRACE", "YTRACE"))
+            table = _read_table(find(hdus, "PSF")) if version == 3 else _Table({}, find(hdus, "STAMPS").header)
         elif version == 2 and kind in ("GAUSS-HERMITE", "GAUSS-HERMITE2"):
             if len(hdus) < 2:
-                raise InputError(f"{name}: no HDU 1 with the PSF's parameters; {_ADVICE}")
-            table = _read_table(hdus[1], name)
+                raise InputError(f"no HDU 1 with the PSF's parameters; {_ADVICE}")
+            table = _read_table(hdus[1])
             x, y = table["X"], table["Y"]
         else:
-            raise InputError(f"{name}: PSF of type {kind!r}, version {version}; known are {ALLOWED}")
+            raise InputError(f"PSF of type {kind!r}, version {version}; known are {ALLOWED}")
         headers = [h.header for h in hdus]
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
         origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
         identity |= {} if origin is None else {ORIGIN: origin}
         parts = _tabulated(hdus, table, len(x.coeff)) if kind == TYPE else _gauss_hermites(kind, table)
         shape = table.keyword("NPIX_Y", MOST_PIXELS), table.keyword("NPIX_X", MOST_PIXELS)
-        own, psferr = find_optional(hdus, OWN, path), _psferr(headers, name)
-        waves = None if own is None else _own(own, x, name)
+        own, psferr = find_optional(hdus, OWN), _psferr(headers)
+        waves = None if own is None else _own(own, x)
         try:
             return PsfModel(x, y, **parts, shape=shape, psferr=psferr, name=name, identity=identity, own=waves)
         except InputError as error:
-            raise InputError(f"{name}: {error}; {_ADVICE}") from error
+            raise InputError(f"{error}; {_ADVICE}") from error
 
 
-def _own(hdu: Any, x: Legendre, path: str) -> Legendre:
+def _own(hdu: Any, x: Legendre) -> Legendre:
     """The fibres' own wavelengths, which must be there for each, ascend and be above 0."""
-    own = _trace(hdu, path)
+    own = _trace(hdu)
     ends = np.linspace(-1.0, 1.0, 65)
     with np.errstate(all="ignore"):
         wave = np.polynomial.legendre.legval(ends, own.coeff.T)
         fine = len(own.coeff) == len(x.coeff) and (np.diff(wave) > 0).all() and (wave > 0).all() and \
             np.isfinite(wave).all()
     if not fine:
-        raise InputError(f"{path}: {OWN} must have a series for each of the {len(x.coeff)} fibres, whose wavelengths "
+        raise InputError(f"{OWN} must have a series for each of the {len(x.coeff)} fibres, whose wavelengths "
                          f"ascend and are above 0; {_ADVICE}")
     return own
 
 
-def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
+def _kind(hdus: fits.HDUList) -> tuple[str, int]:
     """PSFTYPE and PSFVER, from the first HDU that has them."""
     for hdu in hdus:
         if "PSFTYPE" in hdu.header and "PSFVER" in hdu.header:
@@ -117,16 +114,16 @@ def _kind(hdus: fits.HDUList, path: str) -> tuple[str, int]:
             return str(hdu.header["PSFTYPE"]).strip(), version
     types = [str(h.header["PSFTYPE"]) for h in hdus if "PSFTYPE" in h.header]
     what = f"a PSF of type {types[0]!r} without a version" if types else "not a PSF (no PSFTYPE)"
-    raise InputError(f"{path}: {what}; known are {ALLOWED}")
+    raise InputError(f"{what}; known are {ALLOWED}")
 
 
 def _tabulated(hdus: fits.HDUList, table: _Table, nfibre: int) -> dict[str, Any]:
     """What a PSF of tables has of its own."""
     low, high = (table.header.get(key) for key in ("WAVEMIN", "WAVEMAX"))
-    domain = _series(np.zeros((1, 1)), low, high, f"{table.path}: STAMPS")
-    core, stamp = read_core(hdus, (domain.wmin, domain.wmax), nfibre, table.path)
+    domain = _series(np.zeros((1, 1)), low, high, "STAMPS")
+    core, stamp = read_core(hdus, (domain.wmin, domain.wmax), nfibre)
     return {"cores": (core,), "tail": None, "stamp": stamp, "offset": (stamp[0] // 2 - 0.5, stamp[1] // 2 - 0.5),
-            "bundle": read_bundles(hdus, nfibre, table.path)}
+            "bundle": read_bundles(hdus, nfibre)}
 
 
 def _gauss_hermites(kind: str, table: _Table) -> dict[str, Any]:
@@ -142,33 +139,33 @@ def _gauss_hermites(kind: str, table: _Table) -> dict[str, Any]:
     return {"cores": tuple(cores), "tail": _tail(table), "stamp": stamp, "offset": offset, "bundle": _bundles(table)}
 
 
-def _trace(hdu: Any, path: str) -> Legendre:
-    coeff = image_of(hdu, path).astype(np.float64)
-    return _series(coeff, hdu.header.get("WAVEMIN"), hdu.header.get("WAVEMAX"), f"{path}: {hdu.name}")
+def _trace(hdu: Any) -> Legendre:
+    coeff = image_of(hdu).astype(np.float64)
+    return _series(coeff, hdu.header.get("WAVEMIN"), hdu.header.get("WAVEMAX"), hdu.name)
 
 
-def _read_table(hdu: Any, path: str) -> _Table:
+def _read_table(hdu: Any) -> _Table:
     """PARAM and COEFF, with WAVEMIN and WAVEMAX of each row (version 2) or of the header (3)."""
-    rows = rows_of(hdu, path)
+    rows = rows_of(hdu)
     columns = rows.dtype.names or ()
     missing = [c for c in ("PARAM", "COEFF") if c not in columns]
     if missing:
-        raise InputError(f"{path}: the PSF's table has no column {' and no '.join(missing)}; {_ADVICE}")
+        raise InputError(f"the PSF's table has no column {' and no '.join(missing)}; {_ADVICE}")
     if rows.dtype["COEFF"].base.kind not in "fiu":
-        raise InputError(f"{path}: COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, needed are numbers; "
+        raise InputError(f"COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, needed are numbers; "
                          f"{_ADVICE}")
     series: dict[str, Legendre] = {}
     for row in rows:
         name = str(row["PARAM"]).strip()
         if name in series:
-            raise InputError(f"{path}: the PSF has two parameters {name}; {_ADVICE}")
+            raise InputError(f"the PSF has two parameters {name}; {_ADVICE}")
         low, high = ((row[k] if k in columns else hdu.header.get(k)) for k in ("WAVEMIN", "WAVEMAX"))
         coeff = np.array(row["COEFF"], np.float64)
         if coeff.ndim != 2:
-            raise InputError(f"{path}: {name} has coefficients of shape {coeff.shape}, "
+            raise InputError(f"{name} has coefficients of shape {coeff.shape}, "
                              f"needed is (fibre, coefficient); {_ADVICE}")
-        series[name] = _series(coeff, low, high, f"{path}: {name}")
-    return _Table(series, hdu.header, path)
+        series[name] = _series(coeff, low, high, name)
+    return _Table(series, hdu.header)
 
 
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
@@ -183,14 +180,14 @@ def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
     terms = {(int(m[2]), int(m[1])): table[m[0]]
              for m in (re.fullmatch(prefix + r"-(\d{1,9})-(\d{1,9})", name, re.ASCII) for name in table.series) if m}
     if not terms:
-        raise InputError(f"{table.path}: the PSF has no parameters {prefix}-i-j; {_ADVICE}")
+        raise InputError(f"the PSF has no parameters {prefix}-i-j; {_ADVICE}")
     shapes = {(s.coeff.shape, s.wmin, s.wmax) for s in terms.values()}
     if len(shapes) > 1:
-        raise InputError(f"{table.path}: the parameters {prefix}-i-j differ in shape or wavelength range; {_ADVICE}")
+        raise InputError(f"the parameters {prefix}-i-j differ in shape or wavelength range; {_ADVICE}")
     ny, nx = (max(term[axis] for term in terms) + 1 for axis in (0, 1))
     shape, wmin, wmax = shapes.pop()
     if max(ny, nx) > MOST_DEGREE + 1 or ny * nx * np.prod(shape) > MOST_TERMS:
-        raise InputError(f"{table.path}: the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with "
+        raise InputError(f"the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with "
                          f"{np.prod(shape)} coefficients each, allowed are degree {MOST_DEGREE} and {MOST_TERMS} "
                          f"coefficients in all; {_ADVICE}")
     coeff = np.zeros((ny, nx, *shape))
@@ -214,22 +211,20 @@ def _bundles(table: _Table) -> IntArray | None:
     whole = np.abs(number - np.rint(number)) < 0.01
     if not whole.all():
         first = int(np.argmin(whole))
-        raise InputError(f"{table.path}: BUNDLE of fibre {first} is {number[first]:g}, must be a whole number; "
-                         f"{_ADVICE}")
+        raise InputError(f"BUNDLE of fibre {first} is {number[first]:g}, must be a whole number; {_ADVICE}")
     return np.rint(number).astype(np.int64)
 
 
-def _psferr(headers: list[fits.Header], path: str) -> float:
+def _psferr(headers: list[fits.Header]) -> float:
     value = next((h["PSFERR"] for h in headers if "PSFERR" in h), DEFAULT_PSFERR)
     psferr = number_of(value)
     if not (np.isfinite(psferr) and psferr >= 0):
-        raise InputError(f"{path}: PSFERR is {value!r}, must be a number, 0 or more; {_ADVICE}")
+        raise InputError(f"PSFERR is {value!r}, must be a number, 0 or more; {_ADVICE}")
     return psferr
 
 
-def write_psf(path: str | os.PathLike[str], psf: PsfModel, *, cards: Sequence[Card] = (),
-              status: IntArray | None = None, continuum: Legendre | None = None,
-              tables: Mapping[str, np.ndarray] | None = None) -> None:
+def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), status: IntArray | None = None,
+              continuum: Legendre | None = None, tables: Mapping[str, np.ndarray] | None = None) -> None:
     """Write a PSF with one core as GAUSS-HERMITE, PSFVER 3, one with tabulated spots as TABULATED, PSFVER 1.
 
     status: (nfibre,) written as the parameter STATUS; continuum: of the arcs, written as CONT, which no reader of PSFs

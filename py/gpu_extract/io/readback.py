@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from gpu_extract.errors import InputError, OutputError
+from gpu_extract.errors import FileName, InputError, OutputError
 from gpu_extract.io.cards import Layout
 from gpu_extract.io.checksum import pieces
 from gpu_extract.io.content import Content
@@ -19,7 +19,7 @@ _EXPONENT: dict[int, Any] = {4: np.frombuffer(b"\x7f\x80" + bytes(2), np.uint32)
 _FLOATS = {"E": (4, 1), "C": (4, 2), "D": (8, 1), "M": (8, 2)}       # column types: bytes of a number, numbers
 
 
-def keep_promise(written: Path, path: str | os.PathLike[str], *, axes: Sequence[tuple[int, ...]], content: Content,
+def keep_promise(written: Path, path: FileName, *, axes: Sequence[tuple[int, ...]], content: Content,
                  nodata: int = 0, packed: Packed | None = None) -> None:
     """Read `written`, which is to become `path`, and raise OutputError where it does not hold what was promised.
 
@@ -36,7 +36,7 @@ def keep_promise(written: Path, path: str | os.PathLike[str], *, axes: Sequence[
         with layouts(os.fspath(written), content=unpacked) as (source, found):
             wrong = list(_broken(source.handle, found, axes, nodata))
     except InputError as error:
-        wrong = [str(error).removeprefix(f"{written}: ")]
+        wrong = [str(error)]
     if wrong:
         raise OutputError(f"{path}: not written: read back from the disk it is not what was to be written "
                           f"({'; '.join(wrong)}); check the disk, then start again; please report it if it stays so")

@@ -29,8 +29,8 @@ _LOOKED_AT = 1 << 20                     # bytes behind the last HDU that must b
 class Source:
     """A file that can be read from anywhere: `handle` holds at least the bytes that were asked for."""
 
-    def __init__(self, handle: BinaryIO, name: str):
-        self.handle, self.name = handle, name
+    def __init__(self, handle: BinaryIO):
+        self.handle = handle
         self._size = handle.seek(0, os.SEEK_END)
         self.limit = LARGEST
 
@@ -80,8 +80,8 @@ class Unpacked(Source):
     is refused before there is anything to hold. `ahead`, of one thread, unpacks pieces while those before are kept.
     """
 
-    def __init__(self, handle: BinaryIO, name: str, ahead: ThreadPoolExecutor):
-        super().__init__(handle, name)
+    def __init__(self, handle: BinaryIO, ahead: ThreadPoolExecutor):
+        super().__init__(handle)
         self.limit = min(LARGEST, max(UNPACKED_LARGEST, UNPACKED_RATIO * self._size))
         handle.seek(0)
         self._unpacking, self._ahead = self._unpack(handle), ahead
@@ -121,7 +121,7 @@ class Unpacked(Source):
             behind += len(piece)
             blank = blank and not piece.strip(b"\0 ")
             if behind > BEHIND_LARGEST:
-                raise InputError(f"{self.name}: unpacks to more than {BEHIND_LARGEST} bytes behind its last HDU; "
+                raise InputError(f"unpacks to more than {BEHIND_LARGEST} bytes behind its last HDU; "
                                  "fetch or make the file again")
         return blank
 
@@ -149,9 +149,9 @@ class Unpacked(Source):
             while not member.eof and (piece := member.decompress(b"", _CHUNK)):
                 yield piece
         except (OSError, Corrupt) as error:
-            raise InputError(f"{self.name}: its gzip stream is corrupt ({error}); fetch it again") from error
+            raise InputError(f"its gzip stream is corrupt ({error}); fetch it again") from error
         if not member.eof:
-            raise InputError(f"{self.name}: truncated: its gzip stream breaks off; fetch it again")
+            raise InputError("truncated: its gzip stream breaks off; fetch it again")
 
 
 @contextmanager
@@ -160,37 +160,37 @@ def source_of(name: str) -> Iterator[Source]:
     try:
         kind = os.stat(name).st_mode
     except PermissionError as error:
-        raise InputError(f"{name}: cannot be looked at: a folder on the way may not be searched; check the permissions "
+        raise InputError("cannot be looked at: a folder on the way may not be searched; check the permissions "
                          "of its folders") from error
     except (OSError, ValueError) as error:
         check_local(name)
-        raise InputError(f"{name}: no such file; check the path") from error
+        raise InputError("no such file; check the path") from error
     if not stat.S_ISREG(kind):
-        raise InputError(f"{name}: not a regular file; give a FITS file, gzipped or not")
+        raise InputError("not a regular file; give a FITS file, gzipped or not")
     if not os.access(name, os.R_OK):
-        raise InputError(f"{name}: cannot be read: permission denied; check its permissions")
-    with _whose_disk_may_fail(name), open(name, "rb") as handle:
+        raise InputError("cannot be read: permission denied; check its permissions")
+    with _whose_disk_may_fail(), open(name, "rb") as handle:
         head = handle.read(2)
         if not head:
-            raise InputError(f"{name}: the file is empty: it was never finished; make or fetch it again")
+            raise InputError("the file is empty: it was never finished; make or fetch it again")
         if head != _GZIP:
-            yield Source(handle, name)
+            yield Source(handle)
             return
         with ThreadPoolExecutor(1) as ahead:
-            unpacked = Unpacked(handle, name, ahead)
+            unpacked = Unpacked(handle, ahead)
             with unpacked.handle:
                 yield unpacked
 
 
 @contextmanager
-def _whose_disk_may_fail(name: str) -> Iterator[None]:
+def _whose_disk_may_fail() -> Iterator[None]:
     """Under this what the system says of reading is said of the file, and counts as an error of the input."""
     try:
         yield
     except OSError as error:
         if error.errno is None:
             raise
-        raise InputError(f"{name}: cannot be read: {error.strerror}; fetch the file again, or read it from another "
+        raise InputError(f"cannot be read: {error.strerror}; fetch the file again, or read it from another "
                          "disk") from error
 
 

@@ -1,24 +1,28 @@
 """What a frame was made of, in its header: names and stamps of its files, settings, version of the mathematics.
 
-By that and its checksums an output that is there already is told from one that has to be made.
+By that and its checksums an output that is there already is told from one that has to be made. A stamp says what a file
+is without reading its pixels: by the sums in its headers, or by a sample of its bytes.
 """
 import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from hashlib import blake2b
+from itertools import takewhile
+from typing import Any, BinaryIO
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import numpy as np
 
 from gpu_extract.config import MATHEMATICS, ExtractConfig
 from gpu_extract.data import Card, Image, PsfModel
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
+from gpu_extract.io.cards import CARD, MOST_HDUS, Odd, layout_of
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import open_fits
 from gpu_extract.io.headers import cards_of
 from gpu_extract.io.psf import ORIGIN
-from gpu_extract.io.stamp import stamp
+from gpu_extract.io.source import Source
 
 # printable ASCII, which is all that a header may hold; without %, which begins what stands for another byte, and &,
 # which goes on in the next card
@@ -28,6 +32,12 @@ _NEEDED = {"FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "CHI2PIX"}
 _NO_PIXELS = np.empty((0, 0))
 _DEFAULTS = {each.name: each.default for each in fields(ExtractConfig)}
 _WORDS = {"IMG": "image", "PSF": "PSF", "FMAP": "fibermap"}
+_SAMPLES, _SAMPLE = 64, 4096                                # so many pieces of so many bytes, evenly spread
+_GZIP = b"\x1f\x8b"
+_SMALL = 4 << 20                                            # bytes of data that are read where they have no sum
+_DIGITS = 16                                                # bytes of a digest
+# change with every writing, also of the same content
+_VOLATILE = b"CHECKSUM", b"DATASUM "
 
 
 def source_cards(paths: Mapping[str, str]) -> list[Card]:
@@ -56,13 +66,12 @@ def settings_cards(config: ExtractConfig) -> list[Card]:
             Card("MATHVER", MATHEMATICS, "Version of the mathematics"), *factor]
 
 
-def why_again(path: str | os.PathLike[str], paths: Mapping[str, str],
-              settings: Callable[[Image], ExtractConfig]) -> str | None:
+def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Image], ExtractConfig]) -> str | None:
     """Why a frame has to be made; None where it need not be made again.
 
     paths: see `source_cards`
     settings: the settings for an image with these cards and this fibre map; it has no pixels: a frame carries the
-        cards of its image, so that of the image only the headers are read (io.stamp)
+        cards of its image, so that of the image only the headers are read (`stamp`)
     """
     if not os.path.exists(path):
         return NOT_THERE
@@ -74,7 +83,7 @@ def why_again(path: str | os.PathLike[str], paths: Mapping[str, str],
             if not all("CHECKSUM" in hdu.header and "DATASUM" in hdu.header for hdu in hdus):
                 return "without checksums"
             header = hdus[0].header
-            image = Image(_NO_PIXELS, _NO_PIXELS, cards_of(header), optional_fibermap(hdus, path))
+            image = Image(_NO_PIXELS, _NO_PIXELS, cards_of(header), optional_fibermap(hdus))
             return changed_source(header, paths) or changed_settings(header, settings(image))
     except InputError as error:
         return f"damaged: {str(error).removeprefix(f'{os.fspath(path)}: ')}"
@@ -130,3 +139,61 @@ def as_ascii(path: str) -> str:
 def from_ascii(text: str) -> str:
     """The path that `as_ascii` was given."""
     return os.fsdecode(unquote_to_bytes(text))
+
+
+def stamp(path: FileName) -> str:
+    """A text that differs where the files differ; empty where there is no such file. It fits on a header card.
+
+    To open a pipe that nobody writes to would wait for ever.
+
+    sums DIGEST: of all header cards and the DATASUM of every HDU, or its bytes where it has none and is small, as
+        compressed masks are; the file may be copied, touched and moved
+    gzip SIZE DIGEST: of a sample of the packed bytes, whose end holds the CRC of all that is in it
+    file SIZE TIME DIGEST: of a sample of the bytes, where a larger HDU has no DATASUM; TIME in ns
+    """
+    if not os.path.isfile(path):
+        return ""
+    try:
+        with open(path, "rb") as handle:
+            status = os.fstat(handle.fileno())
+            if handle.read(2) == _GZIP:
+                return f"gzip {status.st_size} {_sample(handle, status.st_size)}"
+            sums = _sums(Source(handle), status.st_size)
+            if sums is not None:
+                return f"sums {sums}"
+            return f"file {status.st_size} {status.st_mtime_ns} {_sample(handle, status.st_size)}"
+    except OSError:
+        return ""
+
+
+def _sample(handle: BinaryIO, size: int) -> str:
+    """Digest of pieces spread over the file, its first and its last bytes among them."""
+    digest = blake2b(digest_size=_DIGITS)
+    last = max(size - _SAMPLE, 0)
+    for number in range(_SAMPLES):
+        handle.seek(last * number // (_SAMPLES - 1))
+        digest.update(handle.read(_SAMPLE))
+    return digest.hexdigest()
+
+
+def _sums(source: Source, size: int) -> str | None:
+    """Digest of all headers with the DATASUMs in them; None where one is missing or the file makes no sense."""
+    digest = blake2b(digest_size=_DIGITS)
+    end = 0
+    for number in range(MOST_HDUS):
+        header = source.header(end) or b""
+        try:
+            layout = layout_of(header, end, number)
+        except Odd:
+            return None
+        start, end = layout.data, layout.end
+        datasum = (layout.datasum or "").encode()
+        if not datasum and layout.size > _SMALL:
+            return None
+        cards = takewhile(lambda card: card.rstrip() != b"END",
+                          (header[n:n + CARD] for n in range(0, len(header), CARD)))
+        digest.update(b"".join(card for card in cards if not card.startswith(_VOLATILE)))
+        digest.update(datasum or source.read(start, start + layout.size))
+        if end >= size:
+            return digest.hexdigest() if end == size else None
+    return None

@@ -1,10 +1,10 @@
 """Truth files: the spectra that a simulated frame was made of."""
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpu_extract.data import Array, Card
+from gpu_extract.errors import FileName
 from gpu_extract.io.fibermap import rows_of
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits
 from gpu_extract.io.headers import cards_of
@@ -32,7 +32,7 @@ class TruthFile:
         return np.arange(len(self.flux)) if self.targets is None else self.targets["FIBRE"]
 
 
-def write_truth(path: str | os.PathLike[str], truth: TruthFile) -> None:
+def write_truth(path: FileName, truth: TruthFile) -> None:
     """Write WAVELENGTH, FLUX and TARGETS. Raises OutputError where the file cannot be written."""
     hdus = [image_hdu(None, "", cards=truth.cards, primary=True),
             image_hdu(truth.wave, "WAVELENGTH", bunit="Angstrom"),
@@ -42,11 +42,11 @@ def write_truth(path: str | os.PathLike[str], truth: TruthFile) -> None:
     write_hdus(path, hdus)
 
 
-def read_truth(path: str | os.PathLike[str]) -> TruthFile:
+def read_truth(path: FileName) -> TruthFile:
     """The spectra in a truth file. Raises InputError where it cannot be read or lacks WAVELENGTH or FLUX."""
     with open_fits(path) as hdus:
-        wave = image_of(find(hdus, "WAVELENGTH", path), path, 1)
-        flux = image_of(find(hdus, "FLUX", path), path)
-        table = find_optional(hdus, "TARGETS", path)
-        rows = None if table is None else rows_of(table, path)
+        wave = image_of(find(hdus, "WAVELENGTH"), 1)
+        flux = image_of(find(hdus, "FLUX"))
+        table = find_optional(hdus, "TARGETS")
+        rows = None if table is None else rows_of(table)
         return TruthFile(wave, flux, rows, cards_of(hdus[0].header))

@@ -1,16 +1,22 @@
-"""Who writes a temporary file: one process, told apart from every other one without a clock or a host's name."""
+"""Who writes a file: one process, told apart from every other one without a clock or a host's name.
+
+And one run at a time works on an output: a lock on a file beside it, which ends with the run however that ends.
+"""
 import fcntl
 import os
-import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
+from gpu_extract.errors import FileName
+from gpu_extract.perf.clock import START, process_state
+
 _NO_PROC = "0" * 8
+NAME_MAX = 255         # bytes of a name
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,10 @@ def _where() -> str:
 
 def _started(pid: int) -> int | None:
     """Ticks at which a process was started, -1 for one that has ended and was not waited for; None if not told."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    told = process_state(pid)
+    if not told:
         return None
-    fields = re.sub(r"^.*\)", "", text, flags=re.DOTALL).split()
-    return -1 if fields[0] == "Z" else int(fields[19])
+    return -1 if told[0] == "Z" else int(told[START])
 
 
 @contextmanager
@@ -114,3 +118,60 @@ def lock(descriptor: int) -> bool | None:
         return False
     except OSError:
         return None
+
+
+class Claim:
+    """An output that is this run's to make, until `release`."""
+
+    def __init__(self, path: Path, descriptor: int | None):
+        self._path, self._descriptor = path, descriptor
+
+    def release(self) -> None:
+        """Leave it to others; nothing stays behind."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)           # first: what is locked is never a file without a name
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def claim(target: FileName) -> Claim | None:
+    """Claim an output; None where another run has. Where files cannot be made or locked, every run has all of them."""
+    path = lock_name(target)
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            return Claim(path, None)
+        if lock(descriptor) is False:
+            os.close(descriptor)
+            return None
+        if _is_at(path, descriptor):
+            return Claim(path, descriptor)
+        os.close(descriptor)             # who had it has removed it between the two calls
+
+
+def remove_unclaimed(targets: Iterable[FileName]) -> None:
+    """Remove the locks of outputs that nobody holds: left by runs that were killed."""
+    for target in targets:
+        if os.path.exists(lock_name(target)):
+            left = claim(target)
+            if left is not None:
+                left.release()
+
+
+def lock_name(target: FileName) -> Path:
+    """The file whose lock says that somebody makes `target`."""
+    path = Path(os.path.realpath(target))
+    name = f".{path.name}.lock"
+    if len(os.fsencode(name)) > NAME_MAX:
+        name = f".{blake2b(os.fsencode(path.name), digest_size=16).hexdigest()}.lock"
+    return path.with_name(name)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is what has this name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False

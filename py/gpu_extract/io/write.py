@@ -1,5 +1,4 @@
 """Making HDUs and writing them: native arrays in, big-endian on disk, checksums in every HDU."""
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +8,7 @@ from astropy.io import fits
 from astropy.io.fits.verify import VerifyWarning
 
 from gpu_extract.data import Card
-from gpu_extract.errors import InputError
+from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.atomic import FITS_ENDINGS, Commit, at_once, atomic, check_target
 from gpu_extract.io.content import content_of
 from gpu_extract.io.headers import header_of
@@ -74,8 +73,7 @@ def _without_int8(rows: np.ndarray) -> np.ndarray:
     return rows.astype(list(wider.items()))
 
 
-def write_hdus(path: str | os.PathLike[str], hdus: Sequence[Any], commit: Commit = at_once, *,
-               nodata: int | None = None) -> None:
+def write_hdus(path: FileName, hdus: Sequence[Any], commit: Commit = at_once, *, nodata: int | None = None) -> None:
     """Write a FITS file atomically (commit: see there), CHECKSUM and DATASUM in every HDU.
 
     nodata: the file is read back before it gets its name, see io.readback; these bits of MASK say that ivar is 0

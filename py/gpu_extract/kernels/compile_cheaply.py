@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.core import typed_passes, untyped_passes
+from numba.core import transforms, typed_passes, untyped_passes
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.ir_utils import build_definitions
 from numba.core.registry import CPUDispatcher
+from numba.core.ssa import reconstruct_ssa
 from numba.core.target_extension import CPU, dispatcher_registry, jit_registry
 
 from gpu_extract.kernels.compile_memory import own_contexts
 from gpu_extract.kernels.compile_parts import WITHOUT_LOOPS, LowerPart, LowerWhole
-from gpu_extract.kernels.compile_passes import SHORTER
 
 _UNUSED = (untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
            untyped_passes.MakeFunctionToJitFunction, untyped_passes.FindLiterallyCalls, untyped_passes.LiteralUnroll,
@@ -26,13 +27,52 @@ _UNUSED = (untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untype
            typed_passes.NoPythonSupportedFeatureValidation, typed_passes.AnnotateTypes,
            typed_passes.NopythonRewrites, typed_passes.DumpParforDiagnostics)
 _ONCE = untyped_passes.DeadBranchPrune      # numba runs it three times
+# numba's pass -> ours, without what the next ones do again: numba finds out after each pass which variables live where.
+# Only what writes the machine code down needs it, and the pass before that (`ir_legalization`) finds it out once more;
+# generators, which need it, are left to numba
+SHORTER: dict[type, type] = {}
+
+
+def _in_place_of(numbas: Any) -> Callable[[Callable[[Any, Any], None]], None]:
+    """The decorator of what is done instead of a pass of numba's, but for generators."""
+    def decorate(work: Callable[[Any, Any], None]) -> None:
+        def run_pass(self: Any, state: Any) -> bool:
+            if state.func_id.is_generator:
+                return numbas.run_pass(self, state)
+            work(self, state)
+            return True
+        shorter = type(numbas.__name__, (numbas,), {"_name": f"gpu_extract{work.__name__}", "run_pass": run_pass})
+        SHORTER[numbas] = register_pass(mutates_CFG=True, analysis_only=False)(shorter)
+    return decorate
+
+
+@_in_place_of(untyped_passes.IRProcessing)
+def _processing(numbas: Any, state: Any) -> None:
+    """Bring the loops into the form that numba expects."""
+    state.func_ir.blocks = transforms.canonicalize_cfg(state.func_ir.blocks)
+    state.func_ir.generator_info = None
+
+
+@_in_place_of(untyped_passes.ReconstructSSA)
+def _single_assignment(numbas: Any, state: Any) -> None:
+    """Give each assignment a variable of its own."""
+    state.func_ir = reconstruct_ssa(state.func_ir)
+    numbas._patch_locals(state)
+    state.func_ir._definitions = build_definitions(state.func_ir.blocks)
+
+
+@_in_place_of(typed_passes.PreLowerStripPhis)
+def _no_phis(numbas: Any, state: Any) -> None:
+    """Make assignments of what was joined."""
+    state.func_ir = numbas._strip_phi_nodes(state.func_ir)
+    state.func_ir._definitions = build_definitions(state.func_ir.blocks)
 
 
 class _Ours(CPU):
     """The CPU again: what numba has in Python for it is compiled as parts, too."""
 
 
-class _Compiler(CompilerBase):      # type: ignore[misc]
+class _Compiler(CompilerBase):
     """numba's compiler without some of its passes."""
 
     lower: Any = LowerPart
@@ -61,7 +101,7 @@ class _WholeCompiler(_Compiler):
     unused, lower = _UNUSED, LowerWhole
 
 
-class _Part(CPUDispatcher):         # type: ignore[misc]
+class _Part(CPUDispatcher):
     """A function for those that are compiled with it."""
 
     def add_overload(self, cres: Any) -> None:
@@ -72,7 +112,7 @@ class _Part(CPUDispatcher):         # type: ignore[misc]
         return known.entry_point if known else super().compile(sig)
 
 
-class _Kernel(CPUDispatcher):       # type: ignore[misc]
+class _Kernel(CPUDispatcher):
     """What Python calls; its part is what compiled code calls."""
 
     def __init__(self, py_func: Any, locals: Any = None, targetoptions: Any = None):      # as numba unpickles it
@@ -115,12 +155,13 @@ jit_registry[_Ours], dispatcher_registry[_Ours] = _numbas_own, CPUDispatcher
 
 
 def njit(*, cache: bool = False, loops: bool = True, **options: Any) -> Callable[[Any], Any]:
-    """numba.njit for kernels and their parts; a division by zero gives infinity, not an error.
+    """numba.njit for kernels and their parts. Other threads of Python may run beside a kernel; a division by zero gives
+    infinity, not an error.
 
     loops: False: LLVM does not look for loops to make vectors of, in a kernel whose loops are made of vectors already
     """
     def decorate(function: Any) -> _Kernel:
-        made = _Kernel(function, targetoptions=_options({"error_model": "numpy", **options}))
+        made = _Kernel(function, targetoptions=_options({"nogil": True, "error_model": "numpy", **options}))
         if cache:
             made.enable_caching()
         if not loops:

@@ -28,7 +28,7 @@ class _Lasting:
                      for part in vars(registry).values() if isinstance(part, list | dict))
 
 
-class _Typing(_Lasting, typing.Context):        # type: ignore[misc]
+class _Typing(_Lasting, typing.Context):
     """The types of what functions of numba's give."""
 
     def __init__(self) -> None:
@@ -46,21 +46,21 @@ class _Typing(_Lasting, typing.Context):        # type: ignore[misc]
         return known[0]
 
 
-class _Context(_Lasting, CPUContext):     # type: ignore[misc]
+class _Context(_Lasting, CPUContext):
     """What types are on the machine, and which code there is."""
 
     _known: ClassVar[dict[Any, Any]] = {}
     nrt = property(lambda self: Memory(self, self.enable_nrt))
 
     def get_abi_sizeof(self, ty: Any) -> int:
-        return self._remembered(("size", str(ty)), super().get_abi_sizeof, ty)[0]       # type: ignore[no-any-return]
+        return self._remembered(("size", str(ty)), super().get_abi_sizeof, ty)[0]
 
     def get_abi_alignment(self, ty: Any) -> int:
-        return self._remembered(("alignment", str(ty)), super().get_abi_alignment, ty)[0]       # type: ignore[no-any-return]
+        return self._remembered(("alignment", str(ty)), super().get_abi_alignment, ty)[0]
 
     def is_counted(self, ty: Any) -> bool:
         """Whether a type has references that numba counts."""
-        return self._remembered(("counted", id(ty)), self._is_counted, ty)[0]       # type: ignore[no-any-return]
+        return self._remembered(("counted", id(ty)), self._is_counted, ty)[0]
 
     def _is_counted(self, ty: Any) -> Any:
         return self.data_model_manager[ty].contains_nrt_meminfo()
@@ -68,7 +68,7 @@ class _Context(_Lasting, CPUContext):     # type: ignore[misc]
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
         code = own_code(fn, sig)
         if code is not None:
-            return _Code(self, sig, lambda: super(_Context, self).get_function(fn, sig), code)
+            return _ours_first(self, sig, lambda: super(_Context, self).get_function(fn, sig), code)
         if fn == "static_getitem" and isinstance(sig.args[0], types.Array):
             raise NotImplementedError           # as numba finds out in a long search
         return super().get_function(fn, sig, _firstcall)
@@ -90,17 +90,13 @@ class _Context(_Lasting, CPUContext):     # type: ignore[misc]
         return self._known[key]
 
 
-class _Code:
+def _ours_first(context: Any, signature: Any, numbas: Callable[[], Any], code: Any) -> Any:
     """Code of ours, else numba's."""
-
-    libs = ()
-
-    def __init__(self, context: Any, signature: Any, numbas: Callable[[], Any], code: Any):
-        self._context, self._signature, self._numbas, self._code = context, signature, numbas, code
-
-    def __call__(self, builder: Any, args: Any, loc: Any = None) -> Any:
-        made = self._code(self._context, builder, self._signature, args)
-        return self._numbas()(builder, args, loc) if made is None else made
+    def write(builder: Any, args: Any, loc: Any = None) -> Any:
+        made = code(context, builder, signature, args)
+        return numbas()(builder, args, loc) if made is None else made
+    write.libs = ()         # type: ignore[attr-defined]
+    return write
 
 
 _made: dict[int, tuple[Any, ...]] = {}

@@ -21,7 +21,7 @@ _PLAIN = types.Integer, types.Float, types.Boolean
 _POWERS = operator.pow, operator.ipow       # written in another way where the exponent is known
 
 
-class Memory(NRTContext):       # type: ignore[misc]
+class Memory(NRTContext):
     """Counts of references: nothing is taken apart that has none."""
 
     def get_meminfos(self, builder: Any, ty: Any, val: Any) -> list[tuple[Any, Any]]:
@@ -35,7 +35,7 @@ class Memory(NRTContext):       # type: ignore[misc]
         return found
 
 
-class Lower(lowering.Lower):        # type: ignore[misc]
+class Lower(lowering.Lower):
     """numba's, for variables without references and operators of numbers."""
 
     def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
@@ -206,14 +206,12 @@ def _from_start(context: Any, builder: Any, kind: Any, value: Any, length: Any) 
 
 
 def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """An element of an array."""
     from numba.np import arrayobj  # 20 ms that only compiling needs
 
     return arrayobj.load_item(context, builder, signature.args[0], _place(context, builder, signature, args))
 
 
 def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Set an element of an array."""
     from numba.np import arrayobj
 
     array, _, kind = signature.args

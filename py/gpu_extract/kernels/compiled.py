@@ -13,8 +13,9 @@ TESTED = ("0.68.",)      # versions of numba, by how they begin
 
 
 def plain_njit(*, cache: bool = False, loops: bool = True, **options: Any) -> Callable[[Any], Any]:
-    """numba.njit as it is; a division by zero gives infinity, not an error. loops: has no effect here."""
-    return numba.njit(cache=cache, **{"error_model": "numpy", **options})    # type: ignore[no-any-return]
+    """numba.njit as it is, but for what `njit` has by itself. loops: has no effect here."""
+    given = {"nogil": True, "error_model": "numpy", "cache": cache, **options}
+    return numba.njit(**given)
 
 
 if numba.__version__.startswith(TESTED):

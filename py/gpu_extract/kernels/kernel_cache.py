@@ -134,20 +134,13 @@ class KernelCache(caching._Cache):
         if kept is None or not self._enabled:
             return
         name = name_of(self._function, sigutils.normalize_signature(sig)[0])
-        if _can_be_kept(data) and not self._is_edited():
+        edited = self._where is store and _digest() != _at_first
+        if not (edited or data.library.has_dynamic_globals) and all(lifted.can_cache for lifted in data.lifted):
             kept.save(name, dumps(data._reduce()))
         turns[-1].release(kept, name)
 
-    def _is_edited(self) -> bool:
-        return self._where is store and _digest() != _at_first
-
-
-def _can_be_kept(made: Any) -> bool:
-    return not made.library.has_dynamic_globals and all(lifted.can_cache for lifted in made.lifted)
-
 
 def _cache_of(function: Any) -> Any:
-    """The cache of any function that asks for one."""
     return KernelCache(function) if function.__module__.split(".")[0] == PACKAGE else _numbas(function)
 
 

@@ -19,7 +19,7 @@ from numba.core import environment
 from numba.core.codegen import ll as binding  # LLVM, as numba has it
 from numba.core.compiler import CompileResult
 
-TESTED = ("0.68.",)       # versions of numba, by how they begin
+from gpu_extract.kernels.compiled import TESTED
 
 
 def load_kernel(context: Any, content: bytes) -> Any:

@@ -10,7 +10,7 @@ VECTOR = 64        # bytes
 SOMEBADPIX, ALLBADPIX, NODATA = (int(bit) for bit in (SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA))
 
 
-@njit(nogil=True)
+@njit()
 def _largest(row, count, tops):
     """The largest of `count` numbers from an address on, 0 where none is above; tops: (8,), room for a vector."""
     high, end = vset8(0.0), row + 8 * count
@@ -25,7 +25,7 @@ def _largest(row, count, tops):
     return largest
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def judge_weights(given_up, icov, weight, ridge, limits):
     """normal.give_up's rule: which bins of weight are given up, `ridge` on the diagonal of the others.
 
@@ -48,7 +48,7 @@ def judge_weights(given_up, icov, weight, ridge, limits):
     return count, dim
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def take_out(icov, rhs, weight, given_up):
     """Give bins up: weight and rhs 0, and their rows and columns of icov."""
     nfibre, nd, nwave, width = icov.shape
@@ -63,7 +63,7 @@ def take_out(icov, rhs, weight, given_up):
                         icov[i, d, j, hw + k] = 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def own_bits(mask, ivar, pixmask_fraction):
     """mask, filled with the bits that a bin has whatever the others are: all but BAD2DFIT, see quality.mask_bits."""
     for i in range(mask.shape[0]):
@@ -73,7 +73,7 @@ def own_bits(mask, ivar, pixmask_fraction):
                           | (NODATA if ivar[i, j] == 0.0 else 0))
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def may_stand_out(doubtful, chi2pix, judged, times):
     """doubtful: (nfibre,) bool, whether bins of a fibre may be above so many times the median of those judged.
 

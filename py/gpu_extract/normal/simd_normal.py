@@ -12,36 +12,15 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.normal.simd_products import clear_rows, couple, meets, rows_shared
 from gpu_extract.normal.simd_rims import NUMBERS, OUTLINE, all_faint, faint, outline, rims
 from gpu_extract.spots import simd_spots
-from gpu_extract.vectors.simd import (
-    address,
-    integer,
-    prefetch,
-    vadd,
-    vdiv,
-    vfma,
-    vfold,
-    vhalf,
-    vjoin,
-    vless,
-    vmax,
-    vmul,
-    vpixels,
-    vpixels8,
-    vread,
-    vread8,
-    vread16,
-    vset,
-    vset8,
-    vset16,
-    vwrite,
-    vwrite_single,
-)
+from gpu_extract.vectors.simd import (address, integer, prefetch, vadd, vdiv, vfma, vfold, vhalf, vjoin, vless, vmax,
+                                      vmul, vpixels, vpixels8, vread, vread8, vread16, vset, vset8, vset16, vwrite,
+                                      vwrite_single)
 
 VECTOR = simd_spots.VECTOR
 SINGLE = VECTOR // 2      # bytes of four float32
 
 
-@njit(nogil=True, cache=True, loops=False)
+@njit(cache=True, loops=False)
 def normal_tile(sums, recipe, blocks, cut, tile):
     """Fill bins first .. last - 1 of the normal equations of a bundle.
 
@@ -70,7 +49,7 @@ def normal_tile(sums, recipe, blocks, cut, tile):
                                             np.zeros((nfibre, reach + 1, NUMBERS)), np.zeros((nfibre, OUTLINE))))
 
 
-@njit(nogil=True)
+@njit()
 def _reach(corners, nd, most):
     """The largest distance of two blocks that share rows of pixels, up to `most`: whitened spots are kept so long.
 
@@ -87,7 +66,7 @@ def _reach(corners, nd, most):
     return 0
 
 
-@njit(nogil=True)
+@njit()
 def _walk(sums, recipe, blocks, cut, tile, scratch):
     """normal_tile with its scratch: (white, space, products, edges, outlines).
 
@@ -144,7 +123,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
                   (first, last, zero, nblock), address(outlines, 0))
 
 
-@njit(nogil=True)
+@njit()
 def _meet(to, shape, whites, place, tile, outlines):
     """The entries of a fibre's block with the earlier ones, and itself, of its own and of the fibres before it.
 
@@ -182,7 +161,7 @@ def _meet(to, shape, whites, place, tile, outlines):
                        (nband, first, last, d == 0))
 
 
-@njit(nogil=True)
+@njit()
 def _ask_for(first, second, rows, step):
     """Have the cache lines at two addresses, and `step` bytes on, and so forth, fetched while other work is done."""
     for _ in range(rows):
@@ -192,7 +171,7 @@ def _ask_for(first, second, rows, step):
         second += step
 
 
-@njit(nogil=True)
+@njit()
 def _whiten(to, made, pixels, shape, pitches):
     """Whiten spots in place; a copy in single precision, and the sums weight, rhs and light, four numbers each.
 
@@ -242,7 +221,7 @@ def _whiten(to, made, pixels, shape, pitches):
     vwrite(sums + 2 * VECTOR, vfold(light))
 
 
-@njit(nogil=True)
+@njit()
 def _scale(sums, scales, bins):
     """What scales spots to the sum 1, from their light, and weight and rhs scaled by it; see `_whiten`.
 

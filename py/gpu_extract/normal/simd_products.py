@@ -2,34 +2,13 @@
 # mypy: disallow-untyped-defs=False
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    integer,
-    number,
-    vadd,
-    vfma,
-    vfold,
-    vhigh,
-    vlow,
-    vmul,
-    vpairs,
-    vpick,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vspread,
-    vswap,
-    vturn1,
-    vturn2,
-    vturn3,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (integer, number, vadd, vfma, vfold, vhigh, vlow, vmul, vpairs, vpick, vread,
+                                      vread8, vset, vset8, vspread, vswap, vturn1, vturn2, vturn3, vwrite, write)
 
 VECTOR = 8 * LANE      # bytes of the four bins of a block, at one pixel
 
 
-@njit(nogil=True)
+@njit()
 def clear_rows(fibre, bins, shape):
     """Zero the entries of bins bins[0] .. bins[1] - 1 of a fibre, just before the first are written.
 
@@ -45,20 +24,20 @@ def clear_rows(fibre, bins, shape):
             write(row + at, 0.0)
 
 
-@njit(nogil=True)
+@njit()
 def meets(block, first, last):
     """Whether a block has bins among first .. last - 1."""
     return LANE * block < last and LANE * block + LANE > first
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def rows_shared(frames):
     """How many rows two blocks share, 0 or less where none; frames: see `_multiply`."""
     a, b, step = frames
     return min(integer(a) + integer(a + 2 * step), integer(b) + integer(b + 2 * step)) - max(integer(a), integer(b))
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _multiply(out, whites, frames, pitch):
     """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no column.
 
@@ -81,7 +60,7 @@ def _multiply(out, whites, frames, pitch):
     return True
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _products(out, a, b, shape, pitch):
     """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns).
 
@@ -114,7 +93,7 @@ def _products(out, a, b, shape, pitch):
     vwrite(out + 3 * VECTOR, vhigh(high, low))
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _squares(out, a, shape, pitch):
     """The same of a block with itself, to the bit: three products and two turns make all that differ."""
     e0, e1, e2 = vset8(0.0), vset8(0.0), vset8(0.0)
@@ -143,7 +122,7 @@ def _squares(out, a, shape, pitch):
     vwrite(out + 3 * VECTOR, vpick(turned, f2, f1, f0))
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _scale(out, own, other):
     """out[4 l + m] *= own[l] other[m]: addresses; symmetric in both to the last bit."""
     scale = vread(other)
@@ -152,7 +131,7 @@ def _scale(out, own, other):
         vwrite(at, vmul(vread(at), vmul(vspread(own + 8 * lane), scale)))
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _add(band, out, bins, nband):
     """Add out[4 l + m] to the entries of the bins bins[0] + l with bins[1] + m, from any l to any m.
 
@@ -165,7 +144,7 @@ def _add(band, out, bins, nband):
         at += step
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _add_mirrored(band, out, bins, nband):
     """The same entries of a fibre with itself, to the rows of the bins bins[1] + m."""
     at, step = band + 8 * (bins[1] * nband + nband // 2 + bins[0] - bins[1]), 8 * (nband - 1)
@@ -178,7 +157,7 @@ def _add_mirrored(band, out, bins, nband):
     vwrite(at + 3 * step, vadd(vread(at + 3 * step), vhigh(low, high)))
 
 
-@njit(nogil=True)
+@njit()
 def _store(band, out, bins, size):
     """Entries of the bins bins[0] + l with bins[1] + m, from out[4 l + m], where they lie in the band and the tile.
 
@@ -199,7 +178,7 @@ def _store(band, out, bins, size):
                 write(to + 8 * m, number(out + VECTOR * lane + 8 * m))
 
 
-@njit(nogil=True)
+@njit()
 def _store_mirrored(band, out, bins, size):
     """The same entries of a fibre with itself, where they lie with the bins bins[1] + m."""
     nband, first, last = size
@@ -213,7 +192,7 @@ def _store_mirrored(band, out, bins, size):
             write(band + 8 * (j * nband + hw + k + lane), number(out + VECTOR * lane + 8 * m))
 
 
-@njit(nogil=True)
+@njit()
 def couple(out, band, whites, frames, scales, bins, pitch, size):
     """The entries of two blocks that share rows of pixels, from any bin bins[0] + l to any bin bins[1] + m.
 

@@ -13,24 +13,8 @@ nothing but its wings, and its bound is high.
 # mypy: disallow-untyped-defs=False
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    integer,
-    number,
-    vadd,
-    vdiv,
-    vfma,
-    vfold,
-    vmax,
-    vmul,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vsum,
-    vsums,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (integer, number, vadd, vdiv, vfma, vfold, vmax, vmul, vread, vread8, vset, vset8,
+                                      vsum, vsums, vwrite, write)
 from gpu_extract.vectors.spot_vectors import lower, upper
 
 VECTOR = 8 * LANE
@@ -40,7 +24,7 @@ OUTLINE = NUMBERS + 4
 FAINT = 1e-13      # couplings below that, the diagonal scaled to 1, are left out: x feels it times its signal to noise
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def rims(to, white, shape, pitch):
     """The squares in a block's first RIM columns and in its last ones, relative to those in its four central columns.
 
@@ -66,7 +50,7 @@ def rims(to, white, shape, pitch):
            vsums(vmul(unit, lower(c)), vmul(unit, upper(c)), vmul(unit, lower(d)), vmul(unit, upper(d))))
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def faint(one, other, shared):
     """Whether a block couples by less than FAINT with another one whose first `shared` columns are its own last ones.
 
@@ -78,7 +62,7 @@ def faint(one, other, shared):
     return shared * vsum(vmul(last, vread(other))) <= FAINT**2
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def outline(to, slots, blocks, step):
     """What is known of some blocks of a fibre at once: the largest of each of the numbers that `rims` knows of them,
     then the first and last of their first columns, and of the columns behind them.
@@ -104,7 +88,7 @@ def outline(to, slots, blocks, step):
         write(to + 8 * (NUMBERS + n), float(value))
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def all_faint(one, other):
     """Whether all blocks of an `outline` are `faint` to all of another one: rounding is monotone, as the bound is."""
     fewest = int(number(one + 8 * (NUMBERS + 2)) - number(other + 8 * (NUMBERS + 1)))

@@ -16,6 +16,7 @@ cpu = time.process_time         # CPU seconds of this process, all threads
 thread_cpu = time.thread_time   # CPU seconds of the calling thread
 sleep = time.sleep
 
+START = 19           # of process_state: ticks from the start of the system to that of the process
 INTERPRETER = "interpreter"      # the step of a start that is before all others
 
 
@@ -42,12 +43,19 @@ def children_count_as_this() -> None:
 
 
 def _own_age() -> float:
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
-    except (OSError, ValueError, IndexError, AttributeError):
+    told = process_state("self")
+    if not told:
         return 0.0
+    return max(time.clock_gettime(time.CLOCK_BOOTTIME) - int(told[START]) / os.sysconf("SC_CLK_TCK"), 0.0)
+
+
+def process_state(pid: int | str) -> list[str]:
+    """What Linux tells of a process behind its name (proc(5), stat): its state, .., START; nothing elsewhere."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 class StartUp:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
-from gpu_extract.errors import InputError, reading
+from gpu_extract.errors import InputError, about, reading
 from gpu_extract.perf.recorder import COMPILE, MPI, SCHEMA
 
 T = TypeVar("T")
@@ -111,10 +111,8 @@ def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
             content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not whole JSON ({error}): give {wanted}") from error
-    try:
+    with about(str(path)):
         return parse(content)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def parse_run(content: Any) -> Run:

@@ -11,17 +11,15 @@ import os
 import platform
 import resource
 import sys
-import time
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Protocol
 
 from gpu_extract import seams
-from gpu_extract.perf.clock import process_age
+from gpu_extract.perf.clock import cpu, epoch, now, process_age, thread_cpu
 from gpu_extract.seams import NULL as NULL  # where benches look that run other commits, too (--against)
 
 SCHEMA = 2
-_wall, _cpu, _thread_cpu = time.perf_counter, time.process_time, time.thread_time
 MPI = "mpi "                                                  # first letters of spans that are communication
 COMPILE = "compile"                                           # kernels are compiled, whatever stage that is needed in
 TO_DEVICE, TO_HOST = "h2d", "d2h"                             # directions of copies
@@ -72,8 +70,8 @@ class Recorder(seams.Recorder):
     def __init__(self, rank: int = 0):
         self.rank = rank
         self.start_up = process_age()        # seconds between the start of the process and now
-        self._zero = _wall()
-        self._epoch = time.time()
+        self._zero = now()
+        self._epoch = epoch()
         self._spans: list[Span] = []
         self._threads: dict[int, int] = {get_ident(): 0}
         self._depth = [0]                    # open spans of each thread
@@ -102,8 +100,8 @@ class Recorder(seams.Recorder):
         self._spans.append(row)
         if self._ranges and self._device is not None:
             self._device.push(name)
-        row[4] = _thread_cpu() if thread else _cpu()
-        row[2] = _wall() - self._zero
+        row[4] = thread_cpu() if thread else cpu()
+        row[2] = now() - self._zero
         return row
 
     def device_span(self, name: str) -> Span:
@@ -138,9 +136,9 @@ class Recorder(seams.Recorder):
         """End the span of this row; called by the context manager."""
         if row.marks is not None and self._device is not None:
             row.marks[2] = self._device.mark()
-        row[3] = _wall() - self._zero - row[2]
+        row[3] = now() - self._zero - row[2]
         thread = row[5]
-        row[4] = (_thread_cpu() if thread else _cpu()) - row[4]
+        row[4] = (thread_cpu() if thread else cpu()) - row[4]
         self._depth[thread] -= 1
         if self._ranges and self._device is not None:
             self._device.pop()
@@ -151,7 +149,7 @@ class Recorder(seams.Recorder):
 
     def elapsed(self) -> float:
         """Seconds since the recorder was made."""
-        return _wall() - self._zero
+        return now() - self._zero
 
     def record(self) -> dict[str, Any]:
         """Everything recorded so far; waits for the device where one is watched."""
@@ -159,12 +157,11 @@ class Recorder(seams.Recorder):
                  for kind, sums in self._calls.items()}
         return {"schema": SCHEMA, "rank": self.rank, "host": platform.node(), "pid": os.getpid(),
                 "epoch": self._epoch, "start_up": self.start_up, "elapsed": self.elapsed(),
-                "cpu": _cpu(), "cores": usable_cores(), "peak_memory": peak_memory(),
+                "cpu": cpu(), "cores": usable_cores(), "peak_memory": peak_memory(),
                 "spans": [list(s) for s in self._spans], "counters": dict(self._counters), "calls": calls,
                 "copies": self._copied(), "device": self._device_record()}
 
     def _copied(self) -> dict[str, dict[str, float]]:
-        """Calls, bytes and seconds of the copies in each direction."""
         found: dict[str, dict[str, float]] = {}
         for direction, nbytes, row in self._copies:
             sums = found.setdefault(direction, {"calls": 0, "bytes": 0, "seconds": 0.0})

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import NoReturn
 
 from gpu_extract.errors import ExitCode
-from gpu_extract.perf.clock import children_count_as_this, sleep
+from gpu_extract.perf.clock import children_count_as_this, process_state, sleep
 
 STOPPED = 10.0       # seconds a rank or a keeper may be stopped (SIGSTOP) alone; more and the rank counts as lost
 ASKED = 10.0         # seconds that a rank has to end after a signal that asks for it
@@ -151,11 +151,7 @@ def _watch_keeper(keeper: int, lost: Lost) -> None:
 
 def _is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal, where the system tells."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"T"
-    except (OSError, IndexError):
-        return False
+    return process_state(pid)[:1] == ["T"]
 
 
 def tell(mark: Mark, code: int = 0) -> None:
@@ -165,7 +161,6 @@ def tell(mark: Mark, code: int = 0) -> None:
 
 
 def _wait(child: int) -> int:
-    """Wait for the child's end; its wait status."""
     while True:
         _, status = os.waitpid(child, os.WUNTRACED)
         if not os.WIFSTOPPED(status):

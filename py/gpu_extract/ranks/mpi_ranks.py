@@ -14,10 +14,9 @@ from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, is_inte
 from gpu_extract.perf.calls import timed
 from gpu_extract.perf.clock import now, sleep
 from gpu_extract.perf.recorder import MPI
+from gpu_extract.ranks import transport
 from gpu_extract.ranks.hand_out import Asked, Served
-from gpu_extract.ranks.node_memory import NodeMemory
 from gpu_extract.ranks.packing import as_bytes, layout, pack, repack, unpack
-from gpu_extract.ranks.transport import broadcast_bytes, broadcast_text, enough_room, owners, receive, send
 from gpu_extract.seams import NULL, Comm, Numbers, Recorder, Told
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ class MpiComm(Comm):
         self._recorder: Recorder = NULL
         self._depth = 0           # of nested `together`
         self._parts: list[MpiComm] = []
-        self._memory: NodeMemory | None = None
+        self._memory: transport.NodeMemory | None = None
         self._window: Any = None
         self._node: Any = None
         self._roots: Any = None
@@ -105,13 +104,13 @@ class MpiComm(Comm):
         self._agree("gather")
         with self._recorder.span(MPI + "gather"):
             items = sorted(items, key=lambda item: item[0])
-            order = owners(self._comm, [number for number, _ in items], self._mpi.INT64_T)
+            order = transport.owners(self._comm, [number for number, _ in items], self._mpi.INT64_T)
             if self.rank != 0:
                 for _, value in items:
-                    send(self._comm, value, 0)
+                    transport.send(self._comm, value, 0)
                 return None
             own = (repack(value) for _, value in items)
-            return [next(own) if owner == 0 else receive(self._comm, owner) for owner in order]
+            return [next(own) if owner == 0 else transport.receive(self._comm, owner) for owner in order]
 
     def share(self, make: Callable[[], T]) -> T:
         made: list[tuple[str, list[np.ndarray]]] = []
@@ -120,11 +119,11 @@ class MpiComm(Comm):
                 made.append(pack(make()))
         text, arrays = made[0] if made else ("", [])
         with self._recorder.span(MPI + "share"):
-            return self._spread(text, arrays)      # type: ignore[no-any-return]
+            return self._spread(text, arrays)
 
     def _spread(self, text: str, arrays: list[np.ndarray]) -> Any:
         """What rank 0 has packed, on all ranks."""
-        text = broadcast_text(self._comm, text)
+        text = transport.broadcast_text(self._comm, text)
         kinds = layout(text)
         sizes = [int(dtype.itemsize * np.prod(shape, dtype=np.int64)) for dtype, shape in kinds]
         starts = np.cumsum([0] + [-(-size // _ALIGN) * _ALIGN for size in sizes])
@@ -140,15 +139,12 @@ class MpiComm(Comm):
     def release(self) -> None:
         self._agree("release")
         for part in self._parts:
-            part._free()
+            for comm in (part._node, part._roots, part._comm):
+                if comm is not None and comm != self._mpi.COMM_NULL:
+                    comm.Free()
         self._parts.clear()
         if self._memory is not None:
             self._memory.take_back()
-
-    def _free(self) -> None:
-        for comm in (self._node, self._roots, self._comm):
-            if comm is not None and comm != self._mpi.COMM_NULL:
-                comm.Free()
 
     def hand_out(self, count: int, told: Told = lambda number, state: None, *, takes: bool = True) -> Numbers:
         self._agree("hand out")
@@ -207,7 +203,7 @@ class MpiComm(Comm):
                 raise InternalError(f"ranks have come to different places; rank {self.rank} of {self.size}: {verb}")
             return
         said = json.dumps([_public_class(failure), str(failure)]) if speaker == self.rank else ""
-        name, message = json.loads(broadcast_text(self._comm, said, speaker))
+        name, message = json.loads(transport.broadcast_text(self._comm, said, speaker))
         error = failure if failure is not None and speaker == self.rank else getattr(errors, name)(message)
         error.agreed_on, error.quiet = self, self.rank != 0
         raise error
@@ -234,13 +230,13 @@ class MpiComm(Comm):
     def _node_memory(self, size: int) -> np.ndarray:
         """Bytes that all ranks of a node see; each rank's own where a node has not enough of such memory."""
         node, _ = self._nodes()
-        enough = np.array([enough_room(size)], dtype=np.int64)
+        enough = np.array([transport.enough_room(size)], dtype=np.int64)
         self._comm.Allreduce(self._mpi.IN_PLACE, enough, op=self._mpi.MIN)
         self.one_copy = bool(enough[0])
         if not self.one_copy:
             return np.empty(size, dtype=np.uint8)
         if self._memory is None:
-            self._memory = NodeMemory(self._mpi, node)
+            self._memory = transport.NodeMemory(self._mpi, node)
         memory, self._window = self._memory.take(size)
         return memory
 
@@ -248,10 +244,10 @@ class MpiComm(Comm):
         """Bring rank 0's bytes into the memory of all nodes, or of all ranks where each has its own."""
         _, roots = self._nodes()
         if not self.one_copy:
-            broadcast_bytes(self._comm, memory)
+            transport.broadcast_bytes(self._comm, memory)
             return
         if roots != self._mpi.COMM_NULL:
-            broadcast_bytes(roots, memory)
+            transport.broadcast_bytes(roots, memory)
         self._agree("fill")
         start = now()
         self._window.Fence()

@@ -4,6 +4,7 @@ The text (JSON) holds everything that is not an array, and for each array its ty
 """
 import dataclasses
 import json
+from ast import literal_eval
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -51,7 +52,8 @@ def same(one: Any, other: Any) -> bool:
 
 def layout(text: str) -> list[tuple[np.dtype, tuple[int, ...]]]:
     """Type and shape of each array that belongs to a packed value."""
-    return [(_dtype(described), tuple(shape)) for described, shape in json.loads(text)["arrays"]]
+    return [(np.lib.format.descr_to_dtype(literal_eval(described)), tuple(shape))
+            for described, shape in json.loads(text)["arrays"]]
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
@@ -106,18 +108,7 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _describe(dtype: np.dtype) -> Any:
+def _describe(dtype: np.dtype) -> str:
     if dtype.hasobject:
         raise InternalError(f"an array of type {dtype} cannot travel between ranks")
-    return np.lib.format.dtype_to_descr(dtype)
-
-
-def _dtype(described: Any) -> np.dtype:
-    """A type from its description, of which JSON has made lists throughout."""
-    return np.dtype(np.lib.format.descr_to_dtype(_tuples(described)))
-
-
-def _tuples(described: Any) -> Any:
-    if isinstance(described, str):
-        return described
-    return [(name, _tuples(kind), *(tuple(s) for s in shape)) for name, kind, *shape in described]
+    return repr(np.lib.format.dtype_to_descr(dtype))

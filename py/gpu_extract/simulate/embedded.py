@@ -44,17 +44,18 @@ def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None]
         from gpu_extract.simulate.frame import simulate
 
         log(f"simulating {made} fibres of an r frame, once; kept in {folder}")
-        files = _files(into)
+        files = files_of(into, config)
         write_simulation(simulate(config, threads=threads), files.image, psf=files.psf, truth=files.truth,
                          read_noise=False)                  # nobody reads it here: half as much again to check
 
-    return _files(kept_folder(folder, _name(config), make, log=log))
+    return files_of(kept_folder(folder, _name(config), make, log=log), config)
 
 
 def embedded_there(specmin: int, nspec: int | None) -> EmbeddedFiles | None:
     """The same, where they are there and what they were; None where they would have to be made."""
-    there = _cache() / _name(embedded_config(specmin, nspec))
-    return _files(there) if is_kept(there) else None
+    config = embedded_config(specmin, nspec)
+    there = _cache() / _name(config)
+    return files_of(there, config) if is_kept(there) else None
 
 
 def _cache() -> Path:
@@ -89,7 +90,7 @@ def _name(config: SimConfig) -> str:
     return f"simulated-v{VERSION}-{config.camera}-{config.specmin:03d}-{last:03d}-{key}"
 
 
-def _files(folder: Path) -> EmbeddedFiles:
-    camera, expid = EMBEDDED.camera, EMBEDDED.expid
-    return EmbeddedFiles(folder / f"preproc-{camera}-{expid:08d}.fits", folder / f"psf-{camera}-{expid:08d}.fits",
-                         folder / f"truth-{camera}-{expid:08d}.fits")
+def files_of(folder: Path, config: SimConfig) -> EmbeddedFiles:
+    """What a simulated frame's files in a folder are called."""
+    frame = f"{config.camera}-{config.expid:08d}.fits"
+    return EmbeddedFiles(folder / f"preproc-{frame}", folder / f"psf-{frame}", folder / f"truth-{frame}")

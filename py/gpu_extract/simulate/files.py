@@ -1,10 +1,9 @@
 """A simulation's files: preproc image, PSF (GAUSS-HERMITE version 3, or TABULATED), truth, and the raw image."""
-import os
 
 import numpy as np
 
 from gpu_extract.data import Card
-from gpu_extract.errors import check_flags, check_kind, file_name
+from gpu_extract.errors import FileName, check_flags, check_kind, file_name
 from gpu_extract.io.atomic import check_targets
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import write_psf
@@ -20,11 +19,10 @@ _TARGETS = np.dtype([("FIBRE", "i4"), ("TARGETID", "i8"), ("KIND", "S4"), ("Z", 
 _OF_TRUTH = ("CAMERA", "FLAVOR", "PROGRAM", "EXPID", "NIGHT", "EXPTIME", "SIMCAM", "SIMSEED", "SIMVER", "SIMDIG")
 _LASTING = CcdMask.BAD | CcdMask.HOT | CcdMask.DEAD | CcdMask.BADAMP      # what a detector has in every exposure
 BIAS, GAIN, MOST_ADU = 1000.0, 1.2, 65535       # of the raw image: ADU, electron per ADU, ADU
-Path = str | os.PathLike[str]
 
 
-def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = None,
-                     truth: Path | None = None, true_psf: Path | None = None, raw: Path | None = None,
+def write_simulation(simulation: Simulation, image: FileName, *, psf: FileName | None = None,
+                     truth: FileName | None = None, true_psf: FileName | None = None, raw: FileName | None = None,
                      read_noise: bool = True) -> None:
     """Write the image, with READNOISE or without, and where named the PSF, the truth, the PSF that the light has and
     the raw image.
@@ -49,7 +47,7 @@ def write_simulation(simulation: Simulation, image: Path, *, psf: Path | None = 
         write_truth(truth, TruthFile(content.wave, content.flux, _target_rows(simulation), cards))
 
 
-def write_raw(path: Path, simulation: Simulation) -> None:
+def write_raw(path: FileName, simulation: Simulation) -> None:
     """Write the image as a camera does: whole numbers of ADU, the dispersion along the camera's axis.
 
     The HDU BAD has the pixels that a detector's owner knows: columns, hot and dead pixels, an amplifier; no cosmics.

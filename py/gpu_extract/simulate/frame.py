@@ -10,13 +10,13 @@ from gpu_extract.checks.arguments import check_threads, seam
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import ConfigError, check_kind
 from gpu_extract.seams import NULL, Recorder
+from gpu_extract.simulate import spectra
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.defects import apply_defects, masked, read_noise_map
 from gpu_extract.simulate.header import cards_of, fibermap_of
 from gpu_extract.simulate.instrument import DETECTORS, detectors_needed, psf_model
-from gpu_extract.simulate.lamp import add_lines, lamp_flux
 from gpu_extract.simulate.noise import add_noise
-from gpu_extract.simulate.spectra import Truth, common_light, fibre_throughput, target_light, truth_wave
+from gpu_extract.simulate.spectra import Truth
 from gpu_extract.simulate.targets import target_of
 from gpu_extract.simulate.troubles import add_troubles, broadened, with_tail
 from gpu_extract.spots import add_to_image, centres, make_spots
@@ -92,10 +92,10 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | None =
         truth = make_truth(config, psf, (lo, hi))
     ncolumn = _columns(config, psf, hi)
     with recorder.span("project"):
-        binned = replace(truth, flux=truth.flux - lamp_flux(config, truth)) if config.exact_lines else truth
+        binned = replace(truth, flux=truth.flux - _lamp_flux(config, truth)) if config.exact_lines else truth
         expected = project(psf, binned, ncolumn=ncolumn, threads=threads, progress=progress)
         if config.exact_lines:
-            add_lines(expected, config, psf, truth)
+            _add_lines(expected, config, psf, truth)
         add_troubles(expected, config, psf, truth)
     read_noise = read_noise_map(detector, ncolumn)
     with recorder.span("noise"):
@@ -114,15 +114,15 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | None =
 
 def make_truth(config: SimConfig, psf: PsfModel, fibres: tuple[int, int]) -> Truth:
     """Spectra of fibres lo .. hi - 1 over the PSF's whole wavelength range."""
-    wave = truth_wave(config, psf.wavelength_range)
-    common = common_light(config, wave)
+    wave = spectra.truth_wave(config, psf.wavelength_range)
+    common = spectra.common_light(config, wave)
     per_detector = DETECTORS[config.band].nfibre
     numbers = np.arange(*fibres)
     targets = tuple(target_of(config, int(f)) for f in numbers)
-    throughput = np.array([fibre_throughput(config, int(f), per_detector) for f in numbers])
+    throughput = np.array([spectra.fibre_throughput(config, int(f), per_detector) for f in numbers])
     flux = np.empty((len(numbers), len(wave)), np.float32)
     for row, target, share in zip(flux, targets, throughput, strict=True):
-        row[:] = share * (common + target_light(config, target, wave))
+        row[:] = share * (common + spectra.target_light(config, target, wave))
     return Truth(wave, flux, numbers, targets, throughput)
 
 
@@ -147,6 +147,28 @@ def project(psf: PsfModel, truth: Truth, *, ncolumn: int, threads: int = 1,
                 total[:, first:last] += part[:, first - x0:last - x0]
             progress("bundles projected", done + 1, len(ranges))
     return total
+
+
+def _lamp_flux(config: SimConfig, truth: Truth) -> np.ndarray:
+    """What a lamp's lines are of the truth's flux: (nfibre, nwave) float32, electron/Angstrom."""
+    lines = spectra.deposit(truth.wave, *spectra.lamp_lines(config)) / truth.step
+    return (truth.throughput[:, np.newaxis] * lines).astype(np.float32)
+
+
+def _add_lines(expected: Array, config: SimConfig, psf: PsfModel, truth: Truth) -> None:
+    """Add the lamp's lines, at their own wavelengths, to the expected light (ny, ncolumn), in place."""
+    wave, electrons = spectra.lamp_lines(config)
+    inside = (wave > truth.wave[0]) & (wave < truth.wave[-1])
+    fibres = int(truth.fibres[0]), int(truth.fibres[-1]) + 1
+    project_lines(expected, psf, fibres, wave[inside], truth.throughput[:, np.newaxis] * electrons[inside])
+
+
+def project_lines(image: Array, psf: PsfModel, fibres: tuple[int, int], wave: Array, electrons: Array) -> None:
+    """Add the light of lines in the fibres lo .. hi - 1 to an image (ny, nx), in place.
+
+    wave: (nline,) Angstrom; electrons: (nfibre, nline)
+    """
+    add_to_image(image, make_spots(psf, fibres, np.ascontiguousarray(wave)), np.ascontiguousarray(electrons))
 
 
 def _bundle_image(psf: PsfModel, truth: Truth, rows: tuple[int, int]) -> tuple[int, Array]:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import temporary_name
-from gpu_extract.io.claim import claim
-from gpu_extract.io.whose import Writer, is_gone
+from gpu_extract.io.whose import Writer, claim, is_gone
 from gpu_extract.perf.clock import sleep
 
 MANIFEST = "manifest.json"

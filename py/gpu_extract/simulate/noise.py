@@ -22,7 +22,7 @@ _UNIT = 2.0 ** -53
 _ZERO = np.uint64(0)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def _high(a, b):
     """Upper 64 bits of the product of two 64-bit numbers."""
     a0, a1, b0, b1 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
@@ -31,7 +31,7 @@ def _high(a, b):
     return a1 * b1 + (middle >> _HALF) + (other >> _HALF)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def philox(words: np.ndarray, key0: np.uint64, key1: np.uint64) -> None:
     """Replace the counter `words` (4 uint64) by its block of random words: Philox 4x64 with 10 rounds."""
     c0, c1, c2, c3 = words[0], words[1], words[2], words[3]
@@ -43,7 +43,7 @@ def philox(words: np.ndarray, key0: np.uint64, key1: np.uint64) -> None:
     words[0], words[1], words[2], words[3] = c0, c1, c2, c3
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def _poisson_small(mean, u):
     """The count at which the distribution function passes u."""
     term = math.exp(-mean)
@@ -56,7 +56,7 @@ def _poisson_small(mean, u):
     return count
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def _poisson_try(mean, u, v):
     """One attempt of transformed rejection from two uniform numbers; -1 where it is rejected."""
     b = 0.931 + 2.53 * math.sqrt(mean)
@@ -73,20 +73,20 @@ def _poisson_try(mean, u, v):
     return count if accepted else -1
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def _draw(words, counter, key0, key1):
     attempt, row, column = counter
     words[0], words[1], words[2], words[3] = np.uint64(attempt), np.uint64(row), np.uint64(column), _ZERO
     philox(words, key0, key1)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def _uniform(word):
     """A number between 0 and 1, both excluded."""
     return ((word >> _11) + 0.5) * _UNIT
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def _add_noise(out, expected, read_noise, first_row, key0, key1):
     words = np.empty(4, np.uint64)
     for row in range(expected.shape[0]):

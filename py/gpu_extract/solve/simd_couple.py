@@ -7,25 +7,13 @@ import numpy as np
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_factor import VECTOR, row_of
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    prefetch,
-    vadd,
-    vfma,
-    vmul,
-    vread,
-    vset,
-    vspread,
-    vsums,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, prefetch, vadd, vfma, vmul, vread, vset, vspread, vsums, vwrite,
+                                      write)
 
 LOOK_AHEAD = 8192      # bytes that a block is asked for in advance
 
 
-@njit(nogil=True)
+@njit()
 def masks_of(nband):
     """(n, 4, 4): four band rows, each a bin after the one before, touch n vectors: 1 where a row has entries."""
     masks = np.zeros(((nband + 2 * LANE - 2) // LANE, LANE, LANE))
@@ -36,7 +24,7 @@ def masks_of(nband):
     return masks
 
 
-@njit(nogil=True)
+@njit()
 def couple(y, x, icov, masks, margin, fibres, ways, bins):
     """Add products of icov's block of fibres i and i + d to y; fibres: (i, d).
 
@@ -87,7 +75,7 @@ def couple(y, x, icov, masks, margin, fibres, ways, bins):
         near, back_to, own, to = near + 8, back_to + 8, own + 8, to + 8
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def farthest(icov, least, step):
     """Largest distance, 1 at least, of two fibres whose coupling, the diagonal scaled to 1, is above `least`.
 

@@ -11,28 +11,8 @@ from numba.extending import register_jitable
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    prefetch,
-    vadd,
-    vdiv,
-    vless,
-    vmax,
-    vmul,
-    vpick,
-    vread,
-    vroot,
-    vset,
-    vsub,
-    vsum,
-    vtake,
-    vturn1,
-    vturn2,
-    vturn3,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, prefetch, vadd, vdiv, vless, vmax, vmul, vpick, vread, vroot,
+                                      vset, vsub, vsum, vtake, vturn1, vturn2, vturn3, vwrite, write)
 
 VECTOR = 8 * LANE
 LOOK_AHEAD = 2048      # bytes that a band is asked for in advance
@@ -58,14 +38,14 @@ def factor_shape(nfibre: int, nwave: int, own: int) -> tuple[int, int, int, int]
     return rows // LANE, length - 2 * margin + max(own, LEAST), max(own, LEAST) + 1, LANE
 
 
-@njit(nogil=True)
+@njit()
 def transposed(a, b, c, d):
     """The four vectors of their first, second, third and fourth lanes."""
     return (vpick(a, vturn3(b), vturn2(c), vturn1(d)), vpick(vturn1(a), b, vturn3(c), vturn2(d)),
             vpick(vturn2(a), vturn1(b), c, vturn3(d)), vpick(vturn3(a), vturn2(b), vturn1(c), d))
 
 
-@njit(nogil=True)
+@njit()
 def _gather(to, places, count):
     """`count` numbers each from four addresses, interleaved."""
     a, b, c, d = places
@@ -81,7 +61,7 @@ def _gather(to, places, count):
             write(to + LANE * k + 8 * lane, number(places[lane] + k))
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def factorise(factor, roots, band):
     """Banded L D L^T of the fibres' diagonal blocks.
 
@@ -124,14 +104,14 @@ def factorise(factor, roots, band):
     return vsum(lost) > 0.0
 
 
-@njit(nogil=True)
+@njit()
 def _roots(to, diagonal):
     """1 / sqrt of four numbers, 0 where they are not positive."""
     alive = vless(vset(0.0), diagonal)
     vwrite(to, vmul(alive, vdiv(vset(1.0), vroot(vadd(vmul(alive, diagonal), vsub(vset(1.0), alive))))))
 
 
-@njit(nogil=True)
+@njit()
 def _eliminate(at, j, size):
     """Row j of L and 1 / D from the matrix's, in place; those before it are done. Returns which pivots are lost."""
     hw, row = size - 1, VECTOR * size
@@ -160,7 +140,7 @@ def _eliminate(at, j, size):
     return vmul(alive, vsub(one, good))
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def lift(icov, own):
     """Add LOST of itself to each diagonal element whose pivot in its fibre's own block has less than that.
 

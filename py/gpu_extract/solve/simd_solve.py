@@ -22,7 +22,7 @@ from gpu_extract.vectors.simd import address, vadd, vfma, vread, vset, vsum, vwr
 PATIENCE = 5       # steps without getting closer
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def begin(r, rhs, weight, margin):
     """r = rhs where there is weight; rhs, weight: (nfibre, nwave)."""
     nfibre, nwave = rhs.shape
@@ -37,7 +37,7 @@ def begin(r, rhs, weight, margin):
             row[margin + j] = value if weight[i, j] > 0.0 else 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def by_fibre(out, x, margin):
     """out: (nfibre, nwave), what the rows of x hold of the fibres in turn."""
     nfibre, nwave = out.shape
@@ -47,7 +47,7 @@ def by_fibre(out, x, margin):
             out[i, j] = row[j]
 
 
-@njit(nogil=True)
+@njit()
 def _add(out, y, factor, x, i):
     """out = y + factor x in row i; out may be one of them."""
     length, f = y.shape[1], vset(factor)
@@ -56,7 +56,7 @@ def _add(out, y, factor, x, i):
         vwrite(to + k, vfma(f, vread(other + k), vread(one + k)))
 
 
-@njit(nogil=True)
+@njit()
 def _turn(p, q, z, r, t, beta, i):
     """p = z + beta p, q = r + t + beta q and then t = 0 in row i; returns p q."""
     length, b = p.shape[1], vset(beta)
@@ -73,7 +73,7 @@ def _turn(p, q, z, r, t, beta, i):
     return vsum(total)
 
 
-@njit(nogil=True)
+@njit()
 def _next_ones(icov, g):
     """lo, hi: the odd fibres of group g are coupled by the blocks of fibres lo .. hi - 1 with the next."""
     nfibre, nd = icov.shape[0], icov.shape[1]
@@ -81,7 +81,7 @@ def _next_ones(icov, g):
     return lo, min(lo + 2 * LANE, nfibre - 1) if nd > 1 else lo
 
 
-@njit(nogil=True)
+@njit()
 def _odd(z, r, t, icov, factor, margin, spaces):
     """z2 = D2^-1 (r2 - t2), then t2 = 0 and B z2 added to t1; returns (r2 - t2) z2.
 
@@ -103,7 +103,7 @@ def _odd(z, r, t, icov, factor, margin, spaces):
     return norm
 
 
-@njit(nogil=True)
+@njit()
 def _even(z, r, t, factor, margin, groups):
     """z1 = D1^-1 (r1 - t1); returns (r1 - t1) z1. groups: how many there are, and room for the solves."""
     count, work = groups
@@ -114,7 +114,7 @@ def _even(z, r, t, factor, margin, groups):
     return norm
 
 
-@njit(nogil=True, cache=True, loops=False)
+@njit(cache=True, loops=False)
 def conjugate_gradients(vectors, icov, factor, near, control, steps):
     """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, tolerance).
 

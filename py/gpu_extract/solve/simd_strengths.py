@@ -13,7 +13,7 @@ LINE = 64          # bytes
 STRETCH = 12 * LANE    # bins whose product and whose strengths are made together: they stay in the nearest cache
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def inverse_roots(roots, icov):
     """roots[i, margin + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in the margins at both ends.
 """
@@ -26,7 +26,7 @@ def inverse_roots(roots, icov):
             roots[i, margin + j] = 1.0 / math.sqrt(value) if value > 0.0 else 0.0
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _strongest(out, icov, roots, fibres, bins):
     """The largest |A_ij| / sqrt(A_ii A_jj) of bins first .. last - 1 of fibre i with those of fibre j = i + d.
 
@@ -54,7 +54,7 @@ def _strongest(out, icov, roots, fibres, bins):
         row, near, own, to = row + step, near + 8, own + 8, to + 8
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _largest(row, near, width):
     """The largest absolute products of a row and `near`, in four lanes; the last four once more makes no difference."""
     far = 8 * (width - LANE)
@@ -64,7 +64,7 @@ def _largest(row, near, width):
     return most
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def strongest(correlations, icov, roots):
     """correlations, filled as in data.Strengths; roots: of `inverse_roots`, with margins >= hw."""
     nfibre, nd, nwave = icov.shape[:3]
@@ -73,7 +73,7 @@ def strongest(correlations, icov, roots):
             _strongest(correlations[d - 1, i], icov, roots, (i, d), (0, nwave))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def multiply(correlations, y, icov, x, margin, roots):
     """y = icov x, as in `simd_factor.room_of`, and `strongest` in the same pass: icov comes from memory once."""
     nfibre, nd, nwave, nband = icov.shape

@@ -15,7 +15,7 @@ from gpu_extract.vectors.simd import address, prefetch, vfma, vmul, vread, vset,
 LOOK_AHEAD = 8192      # bytes that a factor is asked for in advance: all of them are more than the nearer caches hold
 
 
-@njit(nogil=True)
+@njit()
 def forward(work, r, t, factor, margin, g):
     """L y = r - t for the fibres of group g, y: in work; returns their part of (r - t) M^-1 (r - t)."""
     _, rows, size, _ = factor.shape
@@ -59,7 +59,7 @@ def forward(work, r, t, factor, margin, g):
     return vsum(norm)
 
 
-@njit(nogil=True)
+@njit()
 def backward(z, work, factor, margin, g):
     """z = L^-T D^-1 y for the fibres of group g; y: in work, overwritten."""
     _, rows, size, _ = factor.shape
@@ -106,13 +106,13 @@ def backward(z, work, factor, margin, g):
         vwrite(target + 3 * line, z3)
 
 
-@njit(nogil=True)
+@njit()
 def work_of(factor):
     """Room for the solves of one group: zeros, as many more rows than bins as the half-band at both ends."""
     return np.zeros((factor.shape[1] + factor.shape[2], LANE))
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def size_of(r, t, factor, margin):
     """The root of (r - t) M^-1 (r - t): the error in sigma that a residual r - t stands for."""
     work, total = work_of(factor), 0.0

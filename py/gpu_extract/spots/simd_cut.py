@@ -6,28 +6,15 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    prefetch,
-    vfma,
-    vfold,
-    vmax,
-    vmin,
-    vmul,
-    vread8,
-    vroot,
-    vset8,
-    vsum,
-    vwrite,
-    vwrite_past,
-)
+from gpu_extract.vectors.simd import (address, prefetch, vfma, vfold, vmax, vmin, vmul, vread8, vroot, vset8, vsum,
+                                      vwrite, vwrite_past)
 
 EIGHT = 8     # float64 of the longest vector
 LINE = 16     # float32 of a cache line
 STRETCH = 64  # bins whose spots are looked at as one at first: columns change by less than a pixel
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def half_bands(y0, x0, stamp, shape):
     """Largest d and largest |k| at which some spot (i, j) overlaps spot (i + d, j + k), both on the CCD.
 
@@ -60,7 +47,7 @@ def half_bands(y0, x0, stamp, shape):
     return neighbours, max(most, 0), own
 
 
-@njit(nogil=True)
+@njit()
 def _on_ccd(y0, x0, stamp, shape):
     """Which spots are on the CCD, and where they are, stretch by stretch of STRETCH bins.
 
@@ -89,7 +76,7 @@ def _on_ccd(y0, x0, stamp, shape):
     return on_ccd, stretches
 
 
-@njit(nogil=True)
+@njit()
 def _meet(one, other, stamp):
     """Whether a stretch of one fibre and one of another are closer than a spot, in rows and in columns."""
     ny, nx = stamp
@@ -104,7 +91,7 @@ def _meet(one, other, stamp):
     return False
 
 
-@njit(nogil=True)
+@njit()
 def _at_distance(y0, x0, on_ccd, stamp, pair, distance):
     """Whether spots of one fibre overlap those of another some bins on, and whether they may even farther on.
 
@@ -128,7 +115,7 @@ def _at_distance(y0, x0, on_ccd, stamp, pair, distance):
     return overlapping > 0, close > 0
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def corners(corner, apart, centre, offset):
     """First pixel of spots along an axis, floor(centre - offset), and how far from the centre it is.
 
@@ -142,7 +129,7 @@ def corners(corner, apart, centre, offset):
             distance[j] = to[j] - place[j]
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def frames(y0, x0, rows, columns, stamp):
     """The common frames of pixels of blocks of LANE bins.
 
@@ -168,7 +155,7 @@ def frames(y0, x0, rows, columns, stamp):
     return offsets, corners
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def in_order(corners):
     """Blocks' numbers in order of their first rows, those of one row in order; and how their rows are laid out so.
 
@@ -195,7 +182,7 @@ def in_order(corners):
 AHEAD = 2     # rows: how long before it is wanted a row of the image is asked for; the next one is not where one ends
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def whiten_pixels(root, light, ivar, pix, inside, margin):
     """root = sqrt(ivar) and light = sqrt(ivar) pix of a part of an image, 0 where ivar is 0 and in a margin around it.
 

@@ -18,17 +18,8 @@ from fractions import Fraction
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.profile_vectors import (
-    polynomials,
-    vboth,
-    vcount,
-    vdensity,
-    vfirst,
-    vhalves,
-    vinside,
-    vnext,
-    vtile,
-)
+from gpu_extract.vectors.profile_vectors import (polynomials, vboth, vcount, vdensity, vfirst, vhalves, vinside, vnext,
+                                                 vtile)
 from gpu_extract.vectors.simd import number, vadd, vdiv, vfma, vmul, vread, vset, vset8, vset16, vsub, vwrite, write
 
 NODES = 12
@@ -62,13 +53,13 @@ def _left_edge() -> list[list[float]]:
 _write_coefficients = polynomials(_left_edge())
 
 
-@njit(nogil=True)
+@njit()
 def room(terms):
     """Vectors of scratch for `profiles`; terms: (nj, ni)."""
     return BINS + 6 + max(terms[0], terms[1]) + 1
 
 
-@njit(nogil=True)
+@njit()
 def profiles(out, work, terms, frame, stamp, bins):
     """Pixel integrals of the Gauss-Hermite terms along y and x.
 
@@ -93,7 +84,7 @@ def profiles(out, work, terms, frame, stamp, bins):
     _sharpen(out[1], stamp[1], (start + step, sigma + step, offset + step))
 
 
-@njit(nogil=True)
+@njit()
 def _axis(out, work, terms, pixels):
     """The profiles of one axis, from the last edge to the first.
 
@@ -122,7 +113,7 @@ def _axis(out, work, terms, pixels):
         _edges(out + at, work, (nterm, VECTOR * n), (places, wides, firsts), wide)
 
 
-@njit(nogil=True)
+@njit()
 def _edges(out, work, terms, bins, limit):
     """The terms at some neighbouring edges, and the integrals over the pixels that begin there.
 
@@ -156,7 +147,7 @@ def _edges(out, work, terms, bins, limit):
         _put(out + order * line, at + order * VECTOR, (low, place, limit))
 
 
-@njit(nogil=True)
+@njit()
 def _put(out, at, term):
     """Differences of a term's values at successive edges, where they are inside the stamp; see `_edges`."""
     low, place, limit = term
@@ -164,7 +155,7 @@ def _put(out, at, term):
     vwrite(at, vfirst(low))
 
 
-@njit(nogil=True)
+@njit()
 def _sharpen(out, pixels, bins):
     """The integrals of phi alone, where a bin's sigma is too small to take them from the edges' derivatives.
 

@@ -8,42 +8,13 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    prefetch,
-    vadd,
-    vdiv,
-    vfma,
-    vless,
-    vmax,
-    vmul,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vsign,
-    vsub,
-    vwrite,
-)
-from gpu_extract.vectors.spot_vectors import (
-    add_to,
-    by_bin,
-    columns,
-    columns1,
-    columns2,
-    lower,
-    nothing,
-    pixels,
-    spread,
-    spread2,
-    unsigned,
-    upper,
-    wide8,
-    write_narrow,
-)
+from gpu_extract.vectors.simd import (address, prefetch, vadd, vdiv, vfma, vless, vmax, vmul, vread, vread8, vset,
+                                      vset8, vsign, vsub, vwrite)
+from gpu_extract.vectors.spot_vectors import (add_to, by_bin, columns, columns1, columns2, lower, nothing, pixels,
+                                              spread, spread2, unsigned, upper, wide8, write_narrow)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def add_to_image(image, stamps, y0, x0, flux):
     """image[y, x] += sum of flux times spot, spots clipped at the image's edges."""
     nfibre, nwave, ny, width = stamps.shape
@@ -62,7 +33,7 @@ AHEAD = 16     # blocks: how long before it is wanted a block is asked for from 
 BEFORE = 4     # rows: the same for the pixels
 
 
-@njit(nogil=True, cache=True, loops=False)
+@njit(cache=True, loops=False)
 def judge(out, blocks, x, images, psferr):
     """out[0] = chi2pix = A^T chi^2 / A^T [ivar > 0] and out[1] = 1 - A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 
@@ -100,7 +71,7 @@ def judge(out, blocks, x, images, psferr):
     _sum_up(sums, (order, frames, line), (summed, cleared), (model, spots), steps, kind)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def add_blocks(model, blocks, x):
     """model = A x on a cut-out, rows of whole vectors of eight; blocks and x as those of `judge`, whose bits it has."""
     stamps, begins, order, scale, corners = blocks
@@ -117,7 +88,7 @@ def add_blocks(model, blocks, x):
                    vmul(vread(values + 32 * n), vread(scales + 32 * n)), kind)
 
 
-@njit(nogil=True)
+@njit()
 def _in_turn(order, corners, begins):
     """(n, 5) first row and column, height, width and place of the blocks that are taken, in this order.
 
@@ -131,7 +102,7 @@ def _in_turn(order, corners, begins):
     return found
 
 
-@njit(nogil=True)
+@njit()
 def _sum_up(sums, blocks, progress, places, steps, kind):
     """Sum up the blocks that follow those that are done and end before the rows that are not judged: how many are done.
 
@@ -153,7 +124,7 @@ def _sum_up(sums, blocks, progress, places, steps, kind):
     return summed
 
 
-@njit(nogil=True)
+@njit()
 def _add_block(places, shape, steps, light, kind):
     """model += light times spot for a block's four bins; columns are taken by fours, the last ones by twos.
 
@@ -193,7 +164,7 @@ def _add_block(places, shape, steps, light, kind):
             model += 4 * LANE
 
 
-@njit(nogil=True)
+@njit()
 def _adjoint_block(out, scale, places, shape, steps, kind):
     """A block's chi2pix and pixmask_fraction, to two addresses; 0 and 1 where no good pixel is touched.
 
@@ -232,7 +203,7 @@ def _adjoint_block(out, scale, places, shape, steps, kind):
     vwrite(out[1], vmax(vset(0.0), vsub(vset(1.0), seen)))
 
 
-@njit(nogil=True)
+@njit()
 def chi_square(images, span, psferr, form):
     """(pix - model)^2 W', 1/W' = 1/ivar + (psferr model)^2, -0.0 where ivar is 0, in place of rows of the model.
 

@@ -8,7 +8,7 @@ from gpu_extract.vectors.simd import address, vfma, vread16, vset16, vwrite
 LANES = 16     # wavelengths at a time
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def legendre(out, wave, domain):
     """Legendre polynomials of degree 0, 1, ... : out (one or more, nwave); domain: wavelengths where u is -1 and 1."""
     centre, scale = 0.5 * (domain[0] + domain[1]), 2.0 / (domain[1] - domain[0])
@@ -23,7 +23,7 @@ def legendre(out, wave, domain):
             out[k, j] = near * out[1, j] * out[k - 1, j] - far * out[k - 2, j]
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def evaluate(out, coeff, wave, domain):
     """out[i, j] = sum_k coeff[i, k] P_k(u_j), by k: out (n, nwave), coeff (n, ncoef); wave, domain: see `legendre`.
 

@@ -13,27 +13,27 @@ from gpu_extract.vectors.simd import number, vset16, vwrite, write
 VECTOR = 8 * LANE     # bytes
 
 
-@njit(nogil=True)
+@njit()
 def _near(t):
     """B(t), 0 <= t <= 1."""
     u = t * t
     return 0.55 + u * (-0.5 + u * (0.25 - t / 12.0))
 
 
-@njit(nogil=True)
+@njit()
 def _middle(t):
     """B(t), 1 <= t <= 2."""
     return 0.425 + t * (0.625 + t * (-1.75 + t * (1.25 + t * (-0.375 + t / 24.0))))
 
 
-@njit(nogil=True)
+@njit()
 def _far(t):
     """B(3 - t), 0 <= t <= 1."""
     u = t * t
     return u * u * t / 120.0
 
 
-@njit(nogil=True)
+@njit()
 def splines(out, terms, pixels, bins):
     """The profiles of one axis for four bins, 0 beside each bin's stamp.
 
@@ -61,7 +61,7 @@ def splines(out, terms, pixels, bins):
             to += VECTOR
 
 
-@njit(nogil=True)
+@njit()
 def _put(to, line, knot, value):
     """Write a value where there is such a knot; knot: (its number, how many there are)."""
     if 0 <= knot[0] < knot[1]:

@@ -20,25 +20,8 @@ from gpu_extract.spots.simd_profiles import profiles, room
 from gpu_extract.spots.simd_splines import splines
 from gpu_extract.vectors.emit import written_out
 from gpu_extract.vectors.profile_vectors import vfirst, vnext
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    vadd,
-    vdiv,
-    vfma,
-    vfours,
-    vless,
-    vmul,
-    vpixels,
-    vread,
-    vread16,
-    vset,
-    vset8,
-    vset16,
-    vsub,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vfours, vless, vmul, vpixels, vread, vread16,
+                                      vset, vset8, vset16, vsub, vwrite, write)
 
 VECTOR = 8 * LANE     # bytes
 
@@ -76,7 +59,7 @@ class Ingredients(NamedTuple):
     shape: tuple[int, int, bool]
 
 
-@njit(nogil=True)
+@njit()
 def _coefficients(out, series, npar, basis, step):
     """out[p] = sum_k series[k, p] basis[k]: vectors out (npar,) and basis; series (ncoef, npar), npar a multiple of 4.
 
@@ -118,7 +101,7 @@ def _multiply(e, out, a, b, count, fresh, columns):
     e.call("multiply_spots", [*e.columns(out), *e.columns(a), *e.columns(b), count, fresh], _sums, columns)
 
 
-@njit(nogil=True)
+@njit()
 def _multiply_thin(out, a, b, count, fresh):
     """The same for 4 rows and one column, and 0 in the three columns behind it."""
     to, line = out
@@ -140,7 +123,7 @@ def _multiply_thin(out, a, b, count, fresh):
         to += line
 
 
-@njit(nogil=True)
+@njit()
 def _add_core(stamp, coeff, profiles, work, frame, terms):
     """stamp[y, x] += sum_ji coeff[j, i] hy[j, y] hx[i, x]: addresses of vectors.
 
@@ -172,7 +155,7 @@ def _add_core(stamp, coeff, profiles, work, frame, terms):
                 x += 4
 
 
-@njit(nogil=True)
+@njit()
 def _cut_core(stamp, frame, bins, core):
     """stamp = 0 where uy^2 + ux^2 >= nsig^2.
 
@@ -193,7 +176,7 @@ def _cut_core(stamp, frame, bins, core):
             vwrite(at, vmul(vless(vfma(ux, ux, square), limit), vread(at)))
 
 
-@njit(nogil=True)
+@njit()
 def _add_tail(stamp, pitch, shape, bins):
     """stamp += amp r2 / (core^2 + r2)^(1 + index/2) on every lane's own pixels.
 
@@ -216,7 +199,7 @@ def _add_tail(stamp, pitch, shape, bins):
                 at += VECTOR
 
 
-@njit(nogil=True)
+@njit()
 def aligned(size):
     """Room that starts on a cache line: eight lanes that straddle two cost twice."""
     block = np.empty(size + 8)
@@ -224,13 +207,13 @@ def aligned(size):
     return block[first:first + size]
 
 
-@njit(nogil=True)
+@njit()
 def rounded(size):
     """Up to whole fours."""
     return (size + 3) // 4 * 4
 
 
-@njit(nogil=True)
+@njit()
 def space_of(terms, size):
     """float64 numbers of scratch for `make_block`; terms: see `terms_of`; size: (rows, pitch) of a block."""
     nj, ni, npar = terms
@@ -238,7 +221,7 @@ def space_of(terms, size):
     return LANE * (npar + rounded(ni) * rows + nj * rows + ni * pitch + 2 + room((nj, ni)))
 
 
-@njit(nogil=True)
+@njit()
 def _core(stamp, space, core, frame, bins, shape, sizes):
     """Add a core to a block of stamps.
 
@@ -267,7 +250,7 @@ def _core(stamp, space, core, frame, bins, shape, sizes):
         _cut_core(stamp, frame, bins, sigma)
 
 
-@njit(nogil=True)
+@njit()
 def make_block(stamps, work, bins, cores, shape, frame):
     """Make four spots that are still to be clipped at 0 and scaled to the sum 1.
 
@@ -288,7 +271,7 @@ def make_block(stamps, work, bins, cores, shape, frame):
         _add_tail(stamps, pitch, shape, bins)
 
 
-@njit(nogil=True)
+@njit()
 def core_at(core, first):
     """A Component by addresses, for `core_of`; first: of its numbers."""
     series, basis, nj, ni = core
@@ -296,21 +279,21 @@ def core_at(core, first):
     return address(series, 0), address(basis, 0), 8 * basis.shape[1], npar, ncoef, nj, ni, first
 
 
-@njit(nogil=True)
+@njit()
 def core_of(core, i, j):
     """A core of fibre i at bins j .. j + 3 as `_core` wants it; core: from `core_at`."""
     series, basis, step, npar, ncoef, nj, ni, first = core
     return series + 8 * i * ncoef * npar, basis + 8 * j, step, npar, ncoef, nj, ni, first
 
 
-@njit(nogil=True)
+@njit()
 def terms_of(recipe):
     """(nj, ni, npar) of the larger of both cores of Ingredients."""
     one, other = recipe.first, recipe.second
     return max(one.nj, other.nj), max(one.ni, other.ni), max(one.series.shape[2], other.series.shape[2])
 
 
-@njit(nogil=True, cache=True, loops=False)
+@njit(cache=True, loops=False)
 def make_spots(out, recipe, offsets, sizes):
     """Make all spots, each on its own stamp.
 
@@ -324,7 +307,7 @@ def make_spots(out, recipe, offsets, sizes):
                                                 aligned(space_of(terms_of(recipe), (height, pitch)))), pitch)
 
 
-@njit(nogil=True)
+@njit()
 def _make_spots(out, recipe, frames, scratch, pitch):
     """make_spots with its scratch as arguments: an array lives as long as the call it is an argument of."""
     numbers, shape = recipe.numbers, recipe.shape

@@ -38,11 +38,6 @@ def doubles(lanes: int) -> Any:
     return lanes_of(DOUBLE, lanes)
 
 
-def singles(lanes: int) -> Any:
-    """The kind of a vector of float32."""
-    return lanes_of(SINGLE, lanes)
-
-
 def integers(kind: Any) -> Any:
     """The kind of a vector of integers as wide as the floats of the vector kind `kind`."""
     return ir.VectorType(ir.IntType(8 * _size(kind.element)), kind.count)
@@ -174,13 +169,17 @@ def written_out(lanes: int, *constants: str) -> Callable[[Callable[..., None]], 
 
 
 class Emit:
-    """Writes instructions on vectors of `lanes` float64 at a builder's place."""
+    """Writes instructions on vectors of `lanes` float64 at a builder's place.
+
+    add(a, b), multiply, divide, negative(a): a + b, a b, a / b, -a
+    """
 
     def __init__(self, context: Any, builder: Any, lanes: int):
         self.context, self.builder, self.lanes = context, builder, lanes
         self.kind = doubles(lanes)
         self.zero = self.constant(0.0)
         self.one = self.constant(1.0)
+        self.add, self.multiply, self.divide, self.negative = builder.fadd, builder.fmul, builder.fdiv, builder.fneg
 
     def call(self, name: str, places: Sequence[Any], body: Callable[..., None], *sizes: Any) -> None:
         """Call a function of this module with addresses `places`; its code is body(e, *places, *sizes), written once.
@@ -284,22 +283,6 @@ class Emit:
     def take(self, a: Any, b: Any, c: Any) -> Any:
         """c - a b, rounded once."""
         return self.fma(self.negative(a), b, c)
-
-    def negative(self, a: Any) -> Any:
-        """-a."""
-        return self.builder.fneg(a)
-
-    def add(self, a: Any, b: Any) -> Any:
-        """a + b."""
-        return self.builder.fadd(a, b)
-
-    def multiply(self, a: Any, b: Any) -> Any:
-        """a b."""
-        return self.builder.fmul(a, b)
-
-    def divide(self, a: Any, b: Any) -> Any:
-        """a / b."""
-        return self.builder.fdiv(a, b)
 
     def absolute(self, a: Any) -> Any:
         """|a|."""

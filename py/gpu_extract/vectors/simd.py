@@ -60,7 +60,7 @@ vec4, vec8, vec16 = Vec(4), Vec(8), Vec(16)
 @register_model(Vec)
 class _VecModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Vec) -> None:
-        super().__init__(dmm, fe_type, (emit.singles if fe_type.single else emit.doubles)(fe_type.lanes))
+        super().__init__(dmm, fe_type, emit.lanes_of(emit.SINGLE if fe_type.single else emit.DOUBLE, fe_type.lanes))
 
 
 @intrinsic
@@ -90,7 +90,8 @@ def _setter(kind: Vec) -> Any:
 def _store_single(builder, value, place):
     lanes = min(value.type.count, 8)
     for first in range(0, value.type.count, lanes):
-        part = builder.fptrunc(emit.shuffle(builder, value, value, range(first, first + lanes)), emit.singles(lanes))
+        part = emit.shuffle(builder, value, value, range(first, first + lanes))
+        part = builder.fptrunc(part, emit.lanes_of(emit.SINGLE, lanes))
         emit.store_past(builder, part, builder.add(place, emit.index(4 * first)))
 
 
@@ -163,12 +164,9 @@ vsum = emit.operation(_sum, vec4, gives=types.float64)
 vsums = emit.operation(_sums, vec4, vec4, vec4, vec4)
 
 
-def _larger(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-
-def _smaller(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+def _chosen(order: str) -> Any:
+    """A function of two vectors: the one that is > or < the other."""
+    return emit.operation(lambda builder, a, b: builder.select(builder.fcmp_ordered(order, a, b), a, b))
 
 
 def _less(builder: Any, a: Any, b: Any) -> Any:
@@ -182,8 +180,7 @@ vadd = emit.operation(lambda builder, a, b: builder.fadd(a, b))
 vsub = emit.operation(lambda builder, a, b: builder.fsub(a, b))
 vmul = emit.operation(lambda builder, a, b: builder.fmul(a, b))
 vdiv = emit.operation(lambda builder, a, b: builder.fdiv(a, b))
-vmax = emit.operation(_larger)
-vmin = emit.operation(_smaller)
+vmax, vmin = _chosen(">"), _chosen("<")
 vless = emit.operation(_less)
 vabs = emit.operation(lambda builder, a: emit.standard(builder, "fabs", a))
 vroot = emit.operation(lambda builder, a: emit.standard(builder, "sqrt", a))

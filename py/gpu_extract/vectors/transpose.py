@@ -27,11 +27,10 @@ def _columns(e, target, wide, source, step, blocks):
 
 @written_out(LANES)
 def _turn_columns(e, target, wide, source, step, blocks):
-    """`_columns` as a function."""
     e.call("turn_columns", (target, wide, source, step, blocks), _columns)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def turn(target, wide, source, step, rows, columns):
     """Column c of `rows` rows becomes row c, for c < columns.
 

@@ -3,7 +3,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gpu_extract.cli.common import log
-from gpu_extract.errors import ExitCode, InputError
+from gpu_extract.errors import ExitCode, InputError, about
 from gpu_psf.cli.fit import read_like
 
 if TYPE_CHECKING:
@@ -49,10 +49,8 @@ def body(args: argparse.Namespace) -> int:
     check_apart((("-i", args.input), ("-p", args.psf), ("--lines", args.lines)), (("-o", args.output),))
     config = ShiftConfig(args.degree)
     image, psf = _read(args)
-    try:
+    with about(args.input):
         found = shift_psf(image, psf, read_lines(args.lines) if args.lines else None, config)
-    except InputError as error:
-        raise InputError(f"{args.input}: {error}") from error
     write_shifted(args.output, found, cards=image.cards, inputs=(args.input, args.psf))
     _tell(args, found)
     return ExitCode.DONE

@@ -1,5 +1,4 @@
 """Lists of lines, and the lines of an arc as they are seen on the traces."""
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +6,7 @@ import numpy as np
 from scipy.ndimage import median_filter, percentile_filter
 
 from gpu_extract.data import Array, Image, IntArray
-from gpu_extract.errors import InputError, reading
+from gpu_extract.errors import FileName, InputError, reading
 from gpu_psf.series import at_rows
 from gpu_psf.start.profiles import Traces, pixel_gaussian
 from gpu_psf.start.traces import risen
@@ -41,8 +40,7 @@ class Seen:
     light: Array
 
 
-def read_pairs(path: str | os.PathLike[str], columns: tuple[int, int, int] = (0, 1, 2),
-               unit: str = "angstrom") -> Pairs:
+def read_pairs(path: FileName, columns: tuple[int, int, int] = (0, 1, 2), unit: str = "angstrom") -> Pairs:
     """Known lines from a text file; columns: where fibre, row and wavelength stand. Raises InputError."""
     rows = _numbers(path, max(columns) + 1)
     if not rows:
@@ -52,7 +50,7 @@ def read_pairs(path: str | os.PathLike[str], columns: tuple[int, int, int] = (0,
     return Pairs(fibre[order].astype(int), row[order], wave[order] * ANGSTROM[unit])
 
 
-def _numbers(path: str | os.PathLike[str], least: int) -> list[list[float]]:
+def _numbers(path: FileName, least: int) -> list[list[float]]:
     """The numbers at the beginning of each line of a text, `least` of them or more."""
     with reading(path):
         text = Path(path).read_text(encoding="utf-8", errors="replace")

@@ -42,7 +42,7 @@ def _pivot(e, ring, row, band, entry, taken, values, half, rows):
     e.call("pivot", places, _pivots, half, rows)
 
 
-@njit(nogil=True, error_model="numpy", inline="always")     # by numba: compiled once, in the kernel that asks
+@njit(inline="always")     # by numba: compiled once, in the kernel that asks
 def positive(questions, bound, work, band, taken, half, together):
     """A number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
 
@@ -75,7 +75,7 @@ def definite(half: int) -> Any:
     """`positive` as the kernel kernel(questions, bound, work, band, taken) for a half-band."""
     together = rows_at_once(half)
 
-    @njit(nogil=True, cache=True, error_model="numpy")
+    @njit(cache=True)
     def kernel(questions, bound, work, band, taken):
         return positive(questions, bound, work, band, taken, half, together)
     return kernel

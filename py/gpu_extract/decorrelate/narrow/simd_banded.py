@@ -129,7 +129,7 @@ def _substitute(e, work, row, weights, out, place, known, start, half, wide, ndi
         e.store(target, n, e.add(e.load(before, n), e.sums(terms[n:n + LANES])))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def right_sides(sides, weight, x):
     """sides: (nfibre, nwave, SIDES), filled with 1 and x where there is weight, else 0; whether a fibre has any."""
     alive = np.zeros(len(weight), dtype=np.bool_)
@@ -171,7 +171,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
     wide, before, together = max(half, ndiag), padded(half), rows_at_once(half)
     width = out_width(ndiag)
 
-    @njit(nogil=True, cache=True, error_model="numpy", loops=False)
+    @njit(cache=True, loops=False)
     def kernel(out, work, bands, sides, poles, windows, fibres):
         (shifts, weights), (table, dense, columns), nwave = poles, windows, out.shape[1]
         stride = (wide + 1 + SIDES) * LANES

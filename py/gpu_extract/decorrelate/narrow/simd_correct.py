@@ -99,7 +99,7 @@ def work_size(nwave: int) -> int:
     return nwave * ROW
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def correct(flux, made, work, fibres, first):
     """flux += e / s for some of the fibres.
 

@@ -15,20 +15,8 @@ import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_schur_rows import TINY
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    vadd,
-    vfma,
-    vfold,
-    vmul,
-    vread16,
-    vset16,
-    vsum,
-    vtake,
-    vwrite,
-    write,
-)
+from gpu_extract.vectors.simd import (address, number, vadd, vfma, vfold, vmul, vread16, vset16, vsum, vtake, vwrite,
+                                      write)
 from gpu_extract.vectors.transpose import turn
 
 LANES = 16
@@ -37,13 +25,13 @@ LINE = 64         # bytes
 ROWS = 64         # of Z that are made before those still asked for are moved: they stay in the nearest caches
 
 
-@njit(nogil=True)
+@njit()
 def factor_row(wide):
     """Elements of a row of `factor`: what sixteen lanes read behind the last diagonal is 0."""
     return (wide + LANES + 7) // 8 * 8
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def factor(low, wide):
     """L D L^T of a band matrix, in place: low[j, 0] = D, low[j, a] = l_a.
 
@@ -71,14 +59,14 @@ def factor(low, wide):
         write(here, pivot)
 
 
-@njit(nogil=True, forceinline=True)
+@njit(forceinline=True)
 def _without(earlier, b, a, total):
     """Elements a .. of a row less what the row b before it takes; earlier: address of that one."""
     weight = vset16(number(earlier) * number(earlier + 8 * b))
     return vtake(weight, vread16(earlier + 8 * (a + b)), total)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _solve(y, low, wide):
     """y = M^-1 y, `wide` zeros and more behind it; y: address."""
     nwave, row = low.shape
@@ -94,7 +82,7 @@ def _solve(y, low, wide):
         write(y + 8 * j, number(y + 8 * j) / low[j, 0] - vsum(vfold(total)))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _invert(here, weights, wide, reach, step):
     """Z[j, j + a], a = 0 .. reach[0], and Z[j + a, j], a = 1 .. reach[1], from the rows behind.
 
@@ -117,7 +105,7 @@ def _invert(here, weights, wide, reach, step):
         write(here + a * step, number(here + 8 * a))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _row(out, given, near, sizes, step):
     """Row p of V and of U: addresses of U[p, p], of G[p, p - hw], of Z[p - hw, p - hw]; sizes: (hw, half)
 
@@ -139,7 +127,7 @@ def _row(out, given, near, sizes, step):
         vwrite(u + a, vadd(total, beside))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _sweep(taken, low, wide, given, z, rooms):
     """Rows of Z and of U, from the last bin to the first.
 
@@ -163,7 +151,7 @@ def _sweep(taken, low, wide, given, z, rooms):
                     taken[p, a] = number(rooms[0] + 8 * a)
 
 
-@njit(nogil=True)
+@njit()
 def _layout(hw, half, wide):
     """Of rows of Z: how many are asked for again, elements from one to the next, place of the first one's diagonal,
     and elements of those."""
@@ -172,13 +160,13 @@ def _layout(hw, half, wide):
     return back, step, (back + 15) // 8 * 8, (back + 1) * (step + 1)
 
 
-@njit(nogil=True)
+@njit()
 def _margin(hw, half, wide):
     """Zeros on both sides of all that bins have a number of."""
     return (max(hw + half, wide) + LANES + 7) // 8 * 8
 
 
-@njit(nogil=True)
+@njit()
 def _places(nwave, hw, half, wide):
     """Where in `work` are L, G by diagonals, x, y, Z, a row of U and one of V; and the end of it."""
     length, (back, step, begin, _) = nwave + 2 * _margin(hw, half, wide), _layout(hw, half, wide)
@@ -190,13 +178,13 @@ def _places(nwave, hw, half, wide):
     return places
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def work_size(nwave, hw, half, wide):
     """Elements of the work array of `eliminate`; wide: elements of a row of the band that is eliminated."""
     return _places(nwave, hw, half, wide)[-1]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", loops=False)
+@njit(cache=True, loops=False)
 def eliminate(taken, moved, own, beyond, between, x, work):
     """taken = U = G M^-1 G^T, moved = U x.
 
@@ -225,7 +213,7 @@ def eliminate(taken, moved, own, beyond, between, x, work):
     _sweep(taken, low, wide, given, work[places[4]:places[5]], (address(work, places[5]), address(work, places[6]), hw))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _move(moved, low, wide, given, rooms, x, hw):
     """moved = G M^-1 G^T x; rooms: addresses of x and of the solution, between zeros."""
     (diagonal, apart), (padded, y) = given, rooms

@@ -12,27 +12,25 @@ from gpu_extract.vectors.transpose import padded, turn
 CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up to ten times that over s_j of R: 3e-9
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def work_size(nwave, ndiag):
     """Elements of the work array."""
     return (SIDES + ndiag + 3) * padded(nwave)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _product(out, a, b):
-    """out = a b."""
     for j in range(len(out)):
         out[j] = a[j] * b[j]
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _add_square(out, a):
-    """out += a a."""
     for j in range(len(out)):
         out[j] += a[j] * a[j]
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _spectrum(columns, inverse, out, sides, total):
     """From the pole sum -Q: the columns -s = -Q 1 and -Q x and Q's diagonal; inverse: -1 / s; out: as in `finish`."""
     for j in range(len(out)):
@@ -46,7 +44,7 @@ def _spectrum(columns, inverse, out, sides, total):
         out[j, SIDES] -= total
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _diagonals(resolution, columns, inverse, held, first):
     """R's diagonals at bins `first` and following, and the squares of Q's added up in `held`.
 
@@ -66,7 +64,7 @@ def _diagonals(resolution, columns, inverse, held, first):
         resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def finish(result, out, work, sides, diagonal, squares, scale):
     """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
 
@@ -109,7 +107,7 @@ def finish(result, out, work, sides, diagonal, squares, scale):
     return worst if ones + both < np.inf else np.nan
 
 
-@njit(nogil=True, cache=True, loops=False, error_model="numpy")
+@njit(cache=True, loops=False)
 def finish_narrow(result, made, sides, schur, scales, places):
     """`finish` for some fibres of the narrow band, whose pole sums are done; returns what it does for each of them.
 

@@ -8,29 +8,15 @@ diagonals is what is on the right of those of the bins before them.
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    vabs,
-    vadd,
-    vdiv,
-    vfma,
-    vfold,
-    vless,
-    vmax,
-    vmul,
-    vread8,
-    vset8,
-    vsub,
-    vsum,
-    vwrite,
-)
+from gpu_extract.vectors.simd import (address, vabs, vadd, vdiv, vfma, vfold, vless, vmax, vmul, vread8, vset8, vsub,
+                                      vsum, vwrite)
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
 STRETCH = 128      # bins that are turned at a time: both bands' diagonals stay in the nearest cache
 LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _rows(s, u, step, x, half):
     """Of eight bins the rows of S: their sums, with alternating signs as well, and times x; and of U times x.
 
@@ -49,7 +35,7 @@ def _rows(s, u, step, x, half):
     return total, vmul(alternating, vset8(1.0 - 2.0 * (half % 2))), product, moved
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _largest(a):
     """The largest of eight lanes."""
     lanes = np.empty(LANES)
@@ -57,7 +43,7 @@ def _largest(a):
     return lanes.max()
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
     """What a band will do to a fibre's flux.
 

@@ -15,7 +15,7 @@ from gpu_extract.vectors.transpose import padded
 AHEAD = 2048       # bytes that rows are asked for in advance, and twice that of icov's
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _four(places, a, known):
     """Four elements of a row of `_assemble`, from byte a of the row on; known: whether icov has them."""
     left, right, given, u, s, tops, sums = places
@@ -28,7 +28,7 @@ def _four(places, a, known):
     vwrite(sums + a, vadd(size, vread(sums + a)))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _single(places, a, known):
     """One element, as in `_four`."""
     left, right, given, u, s, tops, sums = places
@@ -40,7 +40,7 @@ def _single(places, a, known):
     write(sums + a, number(sums + a) + abs(rest))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _ask(places, last):
     """Ask for what `_assemble` will touch in some rows; last: bytes from the first element of a row to its last."""
     left, right, given, _, s, _, _ = places
@@ -49,7 +49,7 @@ def _ask(places, last):
         prefetch(place + last)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _assemble(schur, icov, fibre, left, right):
     """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite where S is not finite.
 
@@ -88,7 +88,7 @@ def _assemble(schur, icov, fibre, left, right):
     return bound
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _next(answers, kinds, n):
     """Which set of questions is the n-th to be asked, -1 where there is nothing left to ask."""
     if n == 0:
@@ -120,7 +120,7 @@ def measure(half: int) -> Any:
     """
     before, together = padded(half), rows_at_once(half)
 
-    @njit(nogil=True, cache=True, error_model="numpy", loops=False)
+    @njit(cache=True, loops=False)
     def kernel(found, schur, icov, places, beside, questions, work, steps):
         (sums, bounds, answers), (bands, rests, diagonals, shifts, taken), (spread, roots) = found, schur, beside
         nwave = icov.shape[2]

@@ -17,22 +17,8 @@ import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_eliminate import factor, factor_row
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (
-    address,
-    number,
-    vadd,
-    vdiv,
-    vfma,
-    vmul,
-    vread,
-    vread8,
-    vset,
-    vset8,
-    vsub,
-    vsum,
-    vtake,
-    vwrite,
-)
+from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vmul, vread, vread8, vset, vset8, vsub, vsum,
+                                      vtake, vwrite)
 
 LANES = 8
 VECTOR = 8 * LANES      # bytes of one
@@ -40,7 +26,7 @@ POLES = LANES // 2      # for each of the two right sides
 FAR = 3                 # reaches from a window from which on a stretch is one of its own
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _row(here, length, j, band, windows):
     """Row j of B in all lanes; band: address of its rows, and elements of one."""
     at, columns = band
@@ -55,7 +41,7 @@ def _row(here, length, j, band, windows):
             vwrite(here + VECTOR * (k - j), vset8(number(exact + 8 * ((j - start) * size + k - start))))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _factor(low, starts, matrix, v):
     """L D L^T = B + t on a stretch, and v becomes L^-1 v; matrix: (band, windows, first bin of the stretch, t)."""
     (band, windows, begin, shift), count, made = matrix, len(starts) - 1, 0
@@ -76,7 +62,7 @@ def _factor(low, starts, matrix, v):
             vwrite(place + VECTOR * m, vtake(weight, value, vread8(place + VECTOR * m)))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _forward(low, starts, v):
     """v becomes L^-1 v."""
     count = len(starts) - 1
@@ -87,7 +73,7 @@ def _forward(low, starts, v):
             vwrite(there, vtake(vread8(here + VECTOR * m), value, vread8(there)))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _forward_even(low, columns, count, v):
     """The same where all rows have `columns` elements, with as many rows of zeros before the first and before v."""
     line, back = VECTOR * columns, VECTOR * (1 - columns)
@@ -95,7 +81,7 @@ def _forward_even(low, columns, count, v):
         vwrite(v + VECTOR * j, _without_earlier(low + line * j, back, columns, v + VECTOR * j))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _without_earlier(here, back, columns, place):
     """A row of v less what its earlier rows take; here: of the factor, back: from l_k of row j - k to the next one."""
     value = vread8(place)
@@ -104,7 +90,7 @@ def _without_earlier(here, back, columns, place):
     return value
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _factor_even(low, raw, matrix, count, v):
     """_factor where all rows have `columns` elements, to the same bits: four elements of a row are summed at a time.
 
@@ -148,14 +134,14 @@ def _factor_even(low, raw, matrix, count, v):
         vwrite(v + VECTOR * j, _without_earlier(here, back, columns, v + VECTOR * j))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _element(here, made, a, value, inverse):
     """Element a of a row of the factor, and of D l."""
     vwrite(made + VECTOR * a, value)
     vwrite(here + VECTOR * a, vmul(value, inverse))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _backward(low, starts, v):
     """v becomes (D L^T)^-1 v."""
     count, last = len(starts) - 1, vset8(0.0)       # the row before, which is not yet in memory
@@ -171,7 +157,7 @@ def _backward(low, starts, v):
         last = value
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _factors(neighbours, begin, count, width):
     """L D L^T of the M_j on a stretch, each as (address of 1 / D, bytes on, bytes left, half-band); and memory of them.
 
@@ -201,7 +187,7 @@ def _factors(neighbours, begin, count, width):
     return places, made
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _solve_neighbour(place, v, count):
     """v becomes M^-1 v; place: of its factor, see `_factors`."""
     at, row, left, half, last = place[0], place[1], place[2], place[3], vset8(0.0)
@@ -226,7 +212,7 @@ def _solve_neighbour(place, v, count):
         last = value
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _coupled(block, hw, turned, v, p, count):
     """Rows p and p + 1 of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
 
@@ -251,7 +237,7 @@ def _coupled(block, hw, turned, v, p, count):
     return one, other
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _banded(taken, pitch, columns, v, p):
     """Rows p and p + 1 of a band, given by rows of its upper triangle, times v, whose rows are read once for both.
 
@@ -274,7 +260,7 @@ def _banded(taken, pitch, columns, v, p):
     return one, other
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
     """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count), two at least.
 
@@ -303,7 +289,7 @@ def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
             vwrite(here + VECTOR, vadd(vread8(here + VECTOR), vsub(another, other)))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _of_windows(w, v, half, windows, begin, count):
     """w = E v in windows, those that lie in the stretch."""
     for n in range(len(windows)):
@@ -320,7 +306,7 @@ def _of_windows(w, v, half, windows, begin, count):
             vwrite(w + VECTOR * (j - begin), total)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _starts(starts, begin, columns, windows):
     """Where the factor's rows of a stretch begin, in vectors."""
     starts[0] = 0
@@ -332,7 +318,7 @@ def _starts(starts, begin, columns, windows):
         starts[j - begin + 1] = starts[j - begin] + length
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _add(total, band, sides, begin, end, poles, around, work):
     """total = L 1 and L x on bins begin .. end - 1 of one fibre.
 
@@ -380,7 +366,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
     return len(kept)        # numba gives memory back after its last use
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _stretch(shifts, nwave, least, j, reach):
     """The last of the bins from j on that are above `least` without a gap of more than two reaches."""
     last, k = j, j + 1
@@ -391,7 +377,7 @@ def _stretch(shifts, nwave, least, j, reach):
     return last
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _cut(last, j, reach, windows):
     """The last bin of a stretch from j on, which is cut a reach beside a window that it would go far beyond.
 
@@ -406,7 +392,7 @@ def _cut(last, j, reach, windows):
     return last
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _one(flux, plain, spectrum, sides, places, poles, around, work, limits):
     """One fibre; places: addresses of its band and of its shifts, elements of a row of the band; limits: (first, least,
     reach), see `remainder`; returns the share."""
@@ -432,7 +418,7 @@ def _one(flux, plain, spectrum, sides, places, poles, around, work, limits):
     return most
 
 
-@njit(nogil=True, cache=True, loops=False, error_model="numpy")
+@njit(cache=True, loops=False)
 def remainder(fluxes, shares, spectra, sides, fibres, scales, poles, around, work, first):
     """flux = plain and what E adds to it, around the bins where that counts; of some fibres, in turn.
 

@@ -24,37 +24,16 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.arrays import Array, IntArray
-from gpu_extract.decorrelate.narrow.simd_schur_pairs import (
-    keep_block,
-    keep_weights,
-    pair_above,
-    pair_below,
-    weights_row,
-)
-from gpu_extract.decorrelate.narrow.simd_schur_rows import (
-    LANES,
-    ROWS,
-    backward,
-    deal,
-    dot,
-    factor,
-    factor_row,
-    forward,
-    interleave,
-    invert,
-    keep_inverse,
-    known_row,
-    spread,
-)
+from gpu_extract.decorrelate.narrow.simd_schur_pairs import (keep_block, keep_weights, pair_above, pair_below,
+                                                             weights_row)
+from gpu_extract.decorrelate.narrow.simd_schur_rows import (LANES, ROWS, backward, deal, dot, factor, factor_row,
+                                                            forward, interleave, invert, keep_inverse, known_row,
+                                                            spread)
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, integer, number, prefetch, write
+from gpu_extract.vectors.transpose import padded      # of the results: whole tiles of ROWS
 
 VECTOR = 8 * LANES  # bytes
-
-
-def padded(nwave: int) -> int:
-    """Bins of the results: whole tiles of ROWS."""
-    return -(-nwave // ROWS) * ROWS
 
 
 def work_sizes(nwave: int, hw: int, own: int, *, half: int, distances: int) -> tuple[int, ...]:
@@ -73,7 +52,7 @@ def _front(hw: int) -> int:
     return hw + ROWS
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _rows(source, bases, first, shape, edge, ends):
     """Where rows first .. first + ROWS - 1 of eight blocks of `shape` begin, as `interleave` takes it; addresses.
 
@@ -90,7 +69,7 @@ def _rows(source, bases, first, shape, edge, ends):
     return edge, ends
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _ahead(place, base, size):
     """Ask for `size` bytes from element `base`, the integer at that address, of what begins at `place`."""
     first = place + 8 * integer(base)
@@ -98,7 +77,7 @@ def _ahead(place, base, size):
         prefetch(first + n)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _gather_x(out, x, bases, edge, ends, front):
     """x of eight fibres, which begin at `bases`, interleaved after `front` rows, with 0 before and behind."""
     nwave = x.shape[1]
@@ -108,7 +87,7 @@ def _gather_x(out, x, bases, edge, ends, front):
         interleave((address(out, (front + first) * LANES), given[0], given[1]), 0, 0, 0)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _decoupled(low, row):
     """Rows of the factor for bins that do not exist."""
     low[:] = 0.0
@@ -131,7 +110,7 @@ def factorise(hw: int, own: int) -> Any:
     width, front, row = 2 * hw + 1, _front(hw), factor_row(own)
     tile = 8 * ROWS * width
 
-    @njit(nogil=True, cache=True, error_model="numpy")
+    @njit(cache=True)
     def kernel(works, icov, x, blocks, others, ends, distances):
         nwave, length = icov.shape[2], len(works[1]) // len(distances)
         shape, flat, block, edge = (nwave, width), address(icov, 0), address(works[3], 0), address(works[8], 0)
@@ -181,7 +160,7 @@ def coupling(hw: int, own: int, half: int) -> Any:
     width, front, row, known = 2 * hw + 1, _front(hw), 8 * factor_row(own), 8 * known_row(hw)
     weight, columns, tile, beyond = 8 * weights_row(hw), half + 1, 8 * ROWS * width, padded(hw)
 
-    @njit(nogil=True, cache=True, error_model="numpy", loops=False)
+    @njit(cache=True, loops=False)
     def kernel(out, moved, works, icov, others, lanes, ends, distances):
         nwave, count, flat = icov.shape[2], len(distances), address(icov, 0)
         low, z, edge = address(works[0], front * (row // 8)), address(works[5], 0), address(works[8], 0)

@@ -4,15 +4,8 @@ Two rows are worked on at once: what both ask for is read once. Asked like those
 """
 from typing import Any
 
-from gpu_extract.decorrelate.narrow.simd_schur_rows import (
-    LANES,
-    ROWS,
-    Sizes,
-    back_substitute,
-    code,
-    factor_row,
-    known_row,
-)
+from gpu_extract.decorrelate.narrow.simd_schur_rows import (LANES, Sizes, back_substitute, code, factor_row,
+                                                            keep_rows, known_row)
 from gpu_extract.vectors.emit import Emit
 
 BOTH = (0, 1)
@@ -148,21 +141,15 @@ def _pair(e: Emit, u: Any, moved: Any, weights: Any, block: Any, z: Any, low: An
 
 
 def _keep_weights(e: Emit, target: Any, sizes: Sizes) -> None:
-    """The first rows of B and P, as far as they are asked for again, ROWS rows further on."""
+    """Of B and P."""
     h, _, w = sizes
-    for n in range(w - 1, -1, -1):
-        for s in range(max(2 * h - n, h + 1)):
-            place = n * weights_row(h) + s * LANES
-            e.store(target, place + ROWS * weights_row(h), e.load(target, place))
+    keep_rows(e, target, weights_row(h), [max(2 * h - n, h + 1) for n in range(w)])
 
 
 def _keep_block(e: Emit, target: Any, sizes: Sizes) -> None:
-    """The first rows of a block, as far as they are asked for again, ROWS rows further on; row 0 is p - hw."""
-    h, width = sizes.hw, 2 * sizes.hw + 1
-    for n in range(2 * h - 1, -1, -1):
-        for k in range(2 * h - n):
-            place = (n * width + k) * LANES
-            e.store(target, place + ROWS * width * LANES, e.load(target, place))
+    """Of a block, whose row 0 is p - hw."""
+    h = sizes.hw
+    keep_rows(e, target, (2 * h + 1) * LANES, [2 * h - n for n in range(2 * h)])
 
 
 pair_below, pair_above = code("pair", _pair, False), code("pair", _pair, True)

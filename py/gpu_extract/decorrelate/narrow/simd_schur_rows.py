@@ -105,12 +105,18 @@ def _invert(e: Emit, target: Any, low: Any, sizes: Sizes) -> None:
     e.store(target, 0, first)
 
 
+def keep_rows(e: Emit, target: Any, row: int, counts: list[int]) -> None:
+    """The first vectors of rows, as far as they are asked for again, ROWS rows further on.
+
+    row: elements of one; counts: vectors of each that are
+    """
+    for n in reversed(range(len(counts))):
+        for place in range(n * row, n * row + counts[n] * LANES, LANES):
+            e.store(target, place + ROWS * row, e.load(target, place))
+
+
 def _keep_inverse(e: Emit, target: Any, sizes: Sizes) -> None:
-    """The first rows of the inverse, as far as they are asked for again, ROWS rows further on."""
-    for n in range(sizes.hw - 1, -1, -1):
-        for a in range(sizes.hw - n):
-            place = n * known_row(sizes.hw) + a * LANES
-            e.store(target, place + ROWS * known_row(sizes.hw), e.load(target, place))
+    keep_rows(e, target, known_row(sizes.hw), [sizes.hw - n for n in range(sizes.hw)])
 
 
 def _dot(e: Emit, target: Any, given: Any, x: Any, sizes: Sizes) -> None:

@@ -20,19 +20,19 @@ NONE = (0, 0, 0)
 GROUP = 4                      # columns of tiles whose products are taken from S together
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def tiles_back(wide):
     """How many tiles a half-band of `wide` columns reaches over, but for the diagonal one."""
     return (wide + EDGE - 1) // EDGE
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _start(column):
     """The column that a sum may start at whose terms before `column` are 0."""
     return max(column, 0) // AT_ONCE * AT_ONCE
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def fill(low, tiles, icov, others, column, stretch):
     """A_NN's lower triangle in one column of tiles; bins of weight 0 and beyond the end get 1 on the diagonal.
 
@@ -71,7 +71,7 @@ def fill(low, tiles, icov, others, column, stretch):
             low[place] = 1.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _fill_own(x, icov, pair, place, line):
     """A_iN in a tile of X from element `place` on; pair: (fibre i, its neighbours); line: the tile's row and column."""
     fibre, others = pair
@@ -97,7 +97,7 @@ def _fill_own(x, icov, pair, place, line):
             source += stride
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _factor_corner(corner, place):
     """The Cholesky factor (see tiles.CORNER) of the 8 x 8 elements from `place` on; False where they are not definite.
 
@@ -118,7 +118,7 @@ def _factor_corner(corner, place):
     return True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def factor(low, corners, column, wide):
     """One column of tiles of L; False where the matrix is not definite."""
     back, top = tiles_back(wide), column * EDGE
@@ -139,7 +139,7 @@ def factor(low, corners, column, wide):
     return True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def follow(x, low, corners, places, wide):
     """One tile of X, whose elements of A_iN are in place.
 
@@ -158,7 +158,7 @@ def follow(x, low, corners, places, wide):
                  address(corners, g // LANES * CORNER), SOLVE)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _subtract(gram, xs, pair, columns):
     """A tile of gram -= the product of two rows of X over columns columns[0] .. columns[1] - 1."""
     ring = xs.shape[1] // EDGE
@@ -170,7 +170,7 @@ def _subtract(gram, xs, pair, columns):
                  (left, known, max(stop - ring, 0)), left, SUBTRACT)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _add_up(band, gram, first):
     """Add a tile of gram, whose first row and column are bins `first`, to the band, and clear it."""
     nwave, wide = band.shape
@@ -181,7 +181,7 @@ def _add_up(band, gram, first):
     gram[:] = 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _add_squares(left, x, last, back):
     """Add to each row's number the squares of a row of tiles' last `back` tiles, the last one of column `last`."""
     ring = len(x) // EDGE
@@ -191,7 +191,7 @@ def _add_squares(left, x, last, back):
             left[q] += x[place + q] * x[place + q]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _eliminate(band, left, icov, pair, reach, works):
     """See `eliminate`; works: L, X, the products of rows of X, and where tiles of L lie."""
     others = pair[1]

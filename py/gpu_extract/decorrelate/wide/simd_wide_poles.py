@@ -15,27 +15,15 @@ from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.wide.simd_block_sums import next_block, subtract_both
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.blocks import (
-    BLOCK,
-    EDGE,
-    GROUP,
-    GROUPS,
-    NORMAL,
-    backward_corner,
-    column_block,
-    factor_corner,
-    forward_corner,
-    invert_corner,
-    mirror,
-    scale_block,
-    subtract_products,
-)
+from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, NORMAL, backward_corner, column_block,
+                                        factor_corner, forward_corner, invert_corner, mirror, scale_block,
+                                        subtract_products)
 from gpu_extract.vectors.simd import address, number, prefetch, vadd, vread8, vset8, vwrite
 
 PIVOTS = EDGE * LANES      # elements of a panel's D
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _spread(corner, y, numbers, shift, sides):
     """The panel's diagonal block of S + t I and its right sides in all lanes.
 
@@ -50,14 +38,13 @@ def _spread(corner, y, numbers, shift, sides):
         vwrite(y + 8 * LANES * n, vset8(number(sides + 8 * n)))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _fetch(place):
-    """Ask for a block."""
     for n in range(0, 8 * BLOCK, 64):
         prefetch(place + n)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _factor(works, blocks, shift, sides):
     """L D L^T of S + t I and the forward substitution, divided by D."""
     panels, pivots, inverses, y, row, _ = works
@@ -82,7 +69,7 @@ def _factor(works, blocks, shift, sides):
         forward_corner(y, j * GROUP, panels, first, inverses, own)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _invert(works, j, count):
     """Panel j of L becomes that of the inverse, and the right sides of its bins the solutions."""
     panels, _, inverses, y, v, z = works
@@ -106,7 +93,7 @@ def _invert(works, j, count):
     mirror(panels, first, panels, first, panels, first)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _add_up(out, panel, y, weight):
     """Add one panel's bins into `out`, summed over the lanes."""
     for c in range(len(out)):
@@ -138,7 +125,7 @@ def _sizes(count: int, reach: int) -> tuple[int, ...]:
             max(reach, 1) * BLOCK)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def pole_sum(out, works, blocks, sides, shift, weight):
     """Add eight poles to `out`, (nwave, SIDES + ndiag + 1), whose columns are those of narrow.simd_banded.pole_sum.
 
@@ -155,7 +142,7 @@ def pole_sum(out, works, blocks, sides, shift, weight):
         _add_up(out[first:first + EDGE], panels[j * size:(j + 1) * size], y[j * GROUP:], weight)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def by_panels(blocks, band):
     """blocks (see `pole_sum`) of a band (nwave, half + 1), rows of the upper triangle; bins beyond the end are 1."""
     nwave, half = len(band), min(band.shape[1] - 1, EDGE * (blocks.shape[1] - 1))

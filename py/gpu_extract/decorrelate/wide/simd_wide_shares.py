@@ -9,7 +9,7 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.tiles import CORNER, EDGE, LANES, TILE
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def _shares(x, icov, fibres, stretch, works):
     """See `shares`; x: (rows of tiles, 24 columns); works: L and where its tiles lie, the band it has."""
     low, tiles, wide = works

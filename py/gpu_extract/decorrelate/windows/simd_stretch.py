@@ -22,7 +22,7 @@ from gpu_extract.vectors.transpose import LANES, padded, turn
 GROUPS = 3         # vectors of rows in a tile
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _block(out, icov, rows, columns):
     """Fill `out` with icov of some fibres (first, last) against others on all bins, fibre by fibre.
 
@@ -101,7 +101,7 @@ def _divide(e, target, corner, inverses):
     e.call("divide_tile", [*e.columns(target), *e.columns(corner), e.place(inverses)], _quotient)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _tiles(target, left, right, count, rows):
     """`_subtract` for `rows` vectors of rows, at most GROUPS of them."""
     if rows >= GROUPS:
@@ -112,7 +112,7 @@ def _tiles(target, left, right, count, rows):
         _subtract(target, left, right, count, 1)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _corner(place, step, inverses):
     """The Cholesky factor of eight rows and columns on the diagonal; whether they are definite."""
     for c in range(LANES):
@@ -132,7 +132,7 @@ def _corner(place, step, inverses):
     return True
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _panel(pivot, coupling, first, reach, inverses):
     """Columns first .. first + 7 of L and of H; pivot, coupling: (address, bytes of a column, rows)."""
     own, step, size = pivot[0], pivot[1], pivot[2]
@@ -156,7 +156,7 @@ def _panel(pivot, coupling, first, reach, inverses):
     return True
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def eliminate(out, coupling, pivot, reach):
     """out -= G P^-1 G^T; False, and nothing of use, where P is not definite.
 
@@ -178,7 +178,7 @@ def eliminate(out, coupling, pivot, reach):
     return True
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _join(out, forward, backward, own, size):
     """out = forward + backward - own, both triangles; of the others the lower one is given.
 
@@ -199,13 +199,13 @@ def _join(out, forward, backward, own, size):
             turn(corner[1], 8 * n, corner[0], 8 * n, LANES, n - end)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _matrix(room, rows, columns):
     """A matrix, column by column, at the beginning of some room."""
     return room[:rows * columns].reshape((columns, rows)).T
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def complements(out, kept, places, icov, groups):
     """The complements of some groups of fibres; False where icov is not definite.
 

@@ -6,7 +6,7 @@ from gpu_extract.vectors.simd import address, number, vabs, vadd, vfma, vfold, v
 LANES = 8
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def trimmed(band, exact, roots, places, least):
     """The range of bins within first .. last - 1 that a window has to have, or those where it has to have none.
 
@@ -24,7 +24,7 @@ def trimmed(band, exact, roots, places, least):
     return (low, high) if low < high else (first, last)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _sums(values, roots, x, count):
     """Sums of |v|, |v| times roots, v and v x of so many numbers; all are addresses."""
     size = scaled = plain = moved = vset8(0.0)
@@ -41,7 +41,7 @@ def _sums(values, roots, x, count):
     return sums
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def put(band, taken, rest, exact, x, roots, places):
     """Put a fibre's window into its band, and measure what that leaves out.
 

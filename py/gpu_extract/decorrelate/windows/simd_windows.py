@@ -19,32 +19,15 @@ import numpy as np
 
 from gpu_extract.arrays import Array, IntArray
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.blocks import (
-    BLOCK,
-    EDGE,
-    GROUP,
-    GROUPS,
-    LANES,
-    NORMAL,
-    SIDES,
-    TURNED,
-    backward_corner,
-    column_block,
-    factor_corner,
-    finish_block,
-    forward_corner,
-    invert_corner,
-    mirror,
-    scale_block,
-    subtract_products,
-    turn,
-)
+from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, LANES, NORMAL, SIDES, TURNED, backward_corner,
+                                        column_block, factor_corner, finish_block, forward_corner, invert_corner,
+                                        mirror, scale_block, subtract_products, turn)
 from gpu_extract.vectors.simd import address, vadd, vfma, vfold, vmul, vread8, vset8, vsub, vsum, vwrite
 
 VECTOR = 8 * LANES      # bytes of one
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _parts(size, wide):
     """A window's work space: (bins put before it, panels, panels with the tail); first elements of all its parts."""
     panels, tail = -(-size // EDGE), -(-wide // EDGE)
@@ -56,13 +39,13 @@ def _parts(size, wide):
     return (panels * EDGE - size, panels, height), (pivots, inverses, y, row, row + height * BLOCK)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _element(i, j, height):
     """Where element (i, j) of the panels is, i >= j or in the same block."""
     return (j // EDGE * height + i // EDGE) * BLOCK + (j % EDGE * EDGE + i % EDGE) * LANES
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _start(columns, y, dense, band, sides, shift, panel, sizes):
     """A panel of S + t I in all lanes, and its right sides; all as in `factor`; sizes: (first, size, half, wide)."""
     first, size, half, wide = sizes
@@ -86,7 +69,7 @@ def _start(columns, y, dense, band, sides, shift, panel, sizes):
             vwrite(diagonal, vadd(vread8(diagonal), vread8(address(shift, 0))))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _from_before(columns, y, work, panel, sizes):
     """Subtract what the bins of the band before the window leave in a panel and its right sides."""
     first, size, half, wide = sizes
@@ -107,7 +90,7 @@ def _from_before(columns, y, work, panel, sizes):
                 vwrite(place, vfma(own, vread8(known + (wide + 1 + s) * VECTOR), vread8(place)))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def factor(columns, work, dense, band, sides, shift, places):
     """L D L^T of a window's columns and the forward substitution of its bins.
 
@@ -149,14 +132,14 @@ def factor(columns, work, dense, band, sides, shift, places):
             vwrite(here + (wide + 1 + s) * VECTOR, vmul(side, diagonal))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _weigh(columns, first, count, weight):
     """Multiply `count` vectors, from element `first` of the columns on, by the weights."""
     for place in range(address(columns, first), address(columns, first + count * LANES), VECTOR):
         vwrite(place, vmul(vread8(place), vread8(address(weight, 0))))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _tail(columns, work, sizes):
     """The inverse and the solutions of the bins just after the window, where the window's recursion wants them."""
     first, size, half, wide = sizes
@@ -175,7 +158,7 @@ def _tail(columns, work, sizes):
             vwrite(place, vread8(rows + k * stride + (wide + 1 + s) * VECTOR) if k < half else vset8(0.0))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit()
 def _add_up(out, row, wide):
     """One bin's row of the inverse and its solutions into `out`, summed over the lanes."""
     for n in range(len(out)):
@@ -183,7 +166,7 @@ def _add_up(out, row, wide):
         out[n] += vsum(vfold(vread8(place)))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def invert(columns, work, out, weight, places, ndiag):
     """A window's columns of L become those of the inverse, right sides the solutions; all is added into `out`.
 
