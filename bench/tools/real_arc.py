@@ -143,7 +143,7 @@ def arc_chi2(found: Arc, levels: tuple[tuple[float, float], ...]) -> dict[str, l
 
 
 def _beside_saturated(found: Arc, levels: tuple[tuple[float, float], ...]) -> None:
-    """The same levels of the arc, with the fitted PSF, far from saturated pixels; and how many of the brightest are not."""
+    """The same levels of the arc, with the fitted PSF, far from saturated pixels; how many of the brightest are not."""
     image, ground, noise, model = found.images[0], found.grounds[0], found.noises[0], np.asarray(found.frames[0].model)
     saturated = (image.ivar == 0) & (model > levels[-1][0])
     beside = maximum_filter(saturated, BESIDE)
@@ -151,8 +151,8 @@ def _beside_saturated(found: Arc, levels: tuple[tuple[float, float], ...]) -> No
     near = (model > 0) & (image.ivar > 0)
     values = [np.median(z2[near & ~beside & (model >= low) & (model < high)]) / 0.4549 for low, high in levels]
     brightest = near & (model >= levels[-1][0])
-    print(f"  {np.count_nonzero(saturated)} saturated pixels in the arc; of {np.count_nonzero(brightest)} in the last level "
-          f"{np.count_nonzero(brightest & beside)} are beside them; farther away: "
+    print(f"  {np.count_nonzero(saturated)} saturated pixels in the arc; of {np.count_nonzero(brightest)} in the last "
+          f"level {np.count_nonzero(brightest & beside)} are beside them; farther away: "
           + " ".join(f"{value:.2f}" for value in values))
 
 
