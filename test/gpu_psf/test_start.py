@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from psf_errors import make_arc, moved, uneven_lines
 from toy import NOISE, Toy, arc, flat, lamp
 
 from gpu_extract.data import Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
+from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main
 from gpu_psf.data import FitConfig, Lines
@@ -211,6 +213,16 @@ def test_wrong_lines(images: tuple[Image, Image], start: Start) -> None:
         start_psf(*images, other, Known(psf=start.psf))
     with pytest.raises(InputError, match=r"no solution near the description stands out|lie on one of the list's"):
         start_psf(*images, other, Known(range=Range(5003.0, 5415.0, 5222.0)))
+
+
+def test_a_list_of_which_half_agrees_by_chance() -> None:
+    """Lines every twelve rows: three times as many as agree by chance were asked for, more than there are."""
+    true, lines = psf_model("tiny"), uneven_lines()
+    seen, off = make_arc(true, (0, 10), (lines.wave, lines.strength), 1), Known(psf=moved(true, -0.5, 1.0))
+    found = start_psf(None, seen, lines.wave, off)
+    assert found.used > 130 and found.rms < 0.1
+    with pytest.raises(InputError, match=r"lines that are seen lie on one of the list's 16, by chance"):
+        start_psf(None, seen, np.sort(12110 - lines.wave) + 1.7, off)
 
 
 def test_an_arc_without_lines(images: tuple[Image, Image], start: Start) -> None:
