@@ -62,6 +62,15 @@ def test_mask_bits(tmp_path, dtype, compressed):
     assert np.count_nonzero(ivar == 0) == len(zero)
 
 
+def test_what_a_header_has_from_another_frame_is_left_out(tmp_path):
+    """A residual with the header of a frame: its spectra were said to be corrected by HELIOCOR, and of two passes."""
+    hdus = image_hdus()
+    hdus[0].header.update(HELIOCOR=1.0001, PASSES=2, NCOSMIC=7, IN_FMAP="there.fits", EXPID=9)
+    image = read_image(write_image(tmp_path / "a.fits", hdus))
+    assert not {card.key for card in image.cards} & {"HELIOCOR", "PASSES", "NCOSMIC", "IN_FMAP"}
+    assert image.get("EXPID") == 9
+
+
 def test_the_unit_of_ivar_is_kept_for_whoever_compares(tmp_path):
     hdus = image_hdus()
     assert read_image(write_image(tmp_path / "a.fits", hdus)).ivar_unit == ""

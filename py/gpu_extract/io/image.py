@@ -20,6 +20,9 @@ _TAKEN = "IMAGE", "0", "IVAR"      # HDUs, the second one a primary without a na
 _TILE_ROWS = 64    # of a compressed mask
 _ROWS = 256        # of an image at a time
 _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an amplifier
+# what some frames say of how they were made: of another one it would be told where this one does not say it
+_OF_FRAMES = frozenset(("HELIOCOR", "PASSES", "RDNFROM", "NREJECT", "NCOSMIC", "NODDPIX", "ORIG_PSF", "IN_FMAP",
+                        "SUM_FMAP"))
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
 
 
@@ -48,7 +51,7 @@ def read_image(path: str | os.PathLike[str], *, check: bool = True, fibermap: bo
         unit, ivar = str(of_ivar.header.get("BUNIT", "")).strip(), _floating(image_of(of_ivar, path))
         mask = optional_image(hdus, "MASK", path)
         table = optional_fibermap(hdus, path) if fibermap else None
-        cards = cards_of(image.header)
+        cards = tuple(card for card in cards_of(image.header) if card.key not in _OF_FRAMES)
         of_all = find_optional(hdus, "READNOISE", path)
         least = _read_noise(of_all, cards)
         every = _floating(image_of(of_all, path)) if noise and of_all is not None else None
