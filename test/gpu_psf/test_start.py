@@ -19,7 +19,7 @@ from gpu_psf.run import fit_psf
 from gpu_psf.series import at_rows
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.identify import Range
-from gpu_psf.start.lines import Pairs
+from gpu_psf.start.lines import Pairs, read_pairs
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.run import Known, Start, _other_fibres, start_psf, suggested_grid
 from gpu_psf.start.solution import solve_wavelengths
@@ -271,6 +271,15 @@ def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(files / word) if "." in word and "," not in word else word for word in given]) == 0
     assert_right(read_psf(files / "start.fits"), 0.1)
     assert "18 fibres" in capsys.readouterr().err
+
+
+def test_identified_lines_of_a_text(tmp_path: Path) -> None:
+    """Half a fibre was taken for a whole one: another column had been read."""
+    (tmp_path / "pairs.txt").write_bytes(b"\xef\xbb\xbf1 20.5 6001\n0 30.5 600.2e1 Ne\n")
+    pairs = read_pairs(tmp_path / "pairs.txt")
+    assert pairs.fibre.tolist() == [0, 1] and pairs.wave.tolist() == [6002.0, 6001.0]
+    with pytest.raises(InputError, match=r"the number of a fibre is 20.5, must be a whole one"):
+        read_pairs(tmp_path / "pairs.txt", (1, 0, 2))
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -65,7 +65,7 @@ def read_ini(path: str | os.PathLike[str], wrong: str, comments: str | None = No
     """
     parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=comments)
     try:
-        with reading(path), open(path, encoding="utf-8") as lines:
+        with reading(path), open(path, encoding="utf-8-sig") as lines:
             parser.read_file(lines)
     except (configparser.Error, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {wrong}: {' '.join(str(error).split())}") from error
