@@ -17,6 +17,7 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
 _TAKEN = "IMAGE", "0", "IVAR"      # HDUs, the second one a primary without a name
+_PACKED = "", "COMPRESSED_IMAGE"   # names that fpack gives it
 _TILE_ROWS = 64    # of a compressed mask
 _ROWS = 256        # of an image at a time
 _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an amplifier
@@ -79,10 +80,13 @@ def _slabs(rows: int) -> list[slice]:
 
 
 def _image_hdu(hdus: fits.HDUList, path: str | os.PathLike[str]) -> Any:
-    """The HDU IMAGE, or a primary image without a name."""
+    """The HDU IMAGE, or a primary image without a name, which fpack moves to HDU 1."""
     hdu = find_optional(hdus, "IMAGE", path)
-    if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
-        return hdus[0]
+    if hdu is None and "EXTNAME" not in hdus[0].header:
+        if hdus[0].header.get("NAXIS") == 2:
+            return hdus[0]
+        if len(hdus) > 1 and isinstance(hdus[1], fits.CompImageHDU) and hdus[1].name in _PACKED:
+            return hdus[1]
     return find(hdus, "IMAGE", path) if hdu is None else hdu
 
 
