@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import process_time
-from typing import Any
 from unittest.mock import patch
 
 import bundle as bench

@@ -180,6 +180,13 @@ def test_every_program_has_a_file_in_bin_and_a_command() -> None:
     assert python_files == set(programs())
 
 
+def test_every_program_can_be_run_as_a_module() -> None:
+    """gpu_compare, gpu_psf and gpu_setup did nothing, and ended with exit code 0 whatever was asked."""
+    for name, module in PROGRAM.findall(setup()["options.entry_points"]["console_scripts"]):
+        done = subprocess.run([sys.executable, "-m", module, "--no-such"], text=True, capture_output=True, timeout=120)
+        assert done.returncode == 2 and f"{name}: error: " in done.stderr, name
+
+
 def from_the_clone(*words: str, cwd: Path, path: str = "") -> "subprocess.CompletedProcess[str]":
     """A program of bin/ by the Python that this environment was made with; path: what it finds beside its own."""
     environment = {**os.environ, "PYTHONPATH": path}

@@ -22,7 +22,7 @@ def read_lines(path: FileName) -> Lines:
     """
     try:
         with reading(path, "the list of lines "):
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")     # editors of Windows begin with a mark
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: the list of lines cannot be read: it is no text") from error
     rows = []

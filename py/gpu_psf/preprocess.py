@@ -79,9 +79,13 @@ def read_noise_of(darks: Sequence[Array]) -> float:
     if len(darks) == 0:
         raise InputError("the read noise takes a dark frame, two are better; give one, or the value")
     if len(darks) == 1:
-        return _spread(_fourth(darks[0].astype(np.float64)))
-    pairs = [_spread(second - first)**2 / 2 for first, second in itertools.pairwise(darks)]
-    return float(np.sqrt(np.mean(pairs)))
+        noise = spread(fourth(darks[0].astype(np.float64)))
+    else:
+        noise = math.sqrt(np.mean([spread(second - first)**2 / 2 for first, second in itertools.pairwise(darks)]))
+    if not noise > 0:
+        raise InputError(f"the noise of the dark frames is {noise:g} ADU, must be above 0: give others, or the read "
+                         "noise")
+    return noise
 
 
 def with_bias(read_noise: float, darks: int) -> float:
@@ -93,9 +97,11 @@ def with_bias(read_noise: float, darks: int) -> float:
     return float(read_noise * np.sqrt(1 + share))
 
 
-def _spread(values: Array) -> float:
-    """Standard deviation about the mean, without what is beyond CLIP of it."""
+def spread(values: Array) -> float:
+    """Standard deviation about the mean, without what is beyond CLIP of it; NaN of no number."""
     kept = values[np.isfinite(values)].astype(np.float64)
+    if not len(kept):
+        return math.nan
     for _ in range(20):
         middle, width = kept.mean(), kept.std()
         inside = np.abs(kept - middle) <= CLIP * max(width, 1e-12)
@@ -105,7 +111,7 @@ def _spread(values: Array) -> float:
     return float(kept.std())
 
 
-def _fourth(array: Array) -> Array:
+def fourth(array: Array) -> Array:
     """Fourth differences along y, with the noise of one pixel."""
     return np.diff(array, DIFFERENCES, axis=0) / np.sqrt(math.comb(2 * DIFFERENCES, DIFFERENCES))
 
@@ -163,7 +169,7 @@ def _levels(flats: Sequence[Array], read_noise: float, saturation: float) -> Lev
     flat, *other = (np.where(np.isfinite(part), part, saturation) for part in flats)
     if not other:
         rows = len(flat) - DIFFERENCES
-        noise = _fourth(flat)
+        noise = fourth(flat)
         light = uniform_filter1d(flat, 5, axis=0)[2:rows + 2]
         high = np.max([flat[k:k + rows] for k in range(5)], axis=0)
     else:
@@ -188,8 +194,8 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
     for low, high in itertools.pairwise(edges):
         inside = (values >= low) & (values < high)
         count = np.count_nonzero(inside)
-        if count >= FEWEST:
-            variance = _spread(noise[inside])**2
+        variance = spread(noise[inside])**2
+        if count >= FEWEST and variance > 0:
             found.append((values[inside].mean(), variance, np.sqrt(count / 2) / variance))
     if len(found) < 3:
         raise InputError("the flat has light at fewer than three levels with enough pixels: give another, or the gain")
@@ -231,7 +237,8 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
 
     ivar is that of the pixel's own light and so, on faint pixels, correlated with it: further passes of the extraction
     (--passes 2) weigh with a model instead.
-    Raises InputError for shapes that differ, a bias that is no number, and for what `turned` raises.
+    Raises InputError for shapes that differ, a bias that is no number, an image without a good pixel, and for what
+    `turned` raises.
     """
     if np.ndim(bias) == 0 and not np.isfinite(bias):
         raise InputError(f"bias is {bias}, must be a number of ADU")
@@ -243,6 +250,10 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
     light = (raw.astype(np.float64) - bias) * detector.gain
     known = np.isfinite(light)
     light, mask = np.where(known, light, 0.0), np.where(known, mask, mask | BAD)
+    if mask.all():
+        raise InputError(f"not one pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
+                         f"{detector.saturation:g} ADU or more, the others are bad or no number; give the saturation, "
+                         "or another image")
     ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)
     pix, ivar, bits = (np.ascontiguousarray(turned(array, dispersion)[:, across]) for array in (light, ivar, mask))

@@ -161,6 +161,29 @@ def test_every_second_wavelength(frame):
     assert got["resolution"].bins == got["flux"].bins
 
 
+def test_bins_between_those_of_both_are_counted(frame):
+    """A frame of rounded wavelengths passed by the few that float32 can hold, without a word."""
+    rounded = replace(frame, wave=frame.wave.astype(np.float32).astype(np.float64))
+    got = compare_frames(rounded, frame, "frame")
+    count = np.count_nonzero(np.abs(rounded.wave - frame.wave) > 1e-6)
+    assert got.waves == 200 - count and 100 < count < 200
+    (words,) = got.notes
+    assert words == (f"{count} of the reference's 200 wavelengths within the frame's are none of the frame's "
+                     "(to 1e-06 A), and were not judged")
+    assert compare_frames(frame, cut(frame, slice(None), slice(20, 90)), "frame").notes == ()
+    assert compare_frames(cut(frame, slice(None), slice(20, 90)), frame, "frame").notes == ()
+
+
+def test_a_bin_that_has_no_ivar_in_one_of_them_alone_has_no_data_there(frame):
+    """Of a reference whose MASK does not say so it passed."""
+    ivar = frame.ivar.copy()
+    ivar[3, 40] = 0
+    without = replace(frame, ivar=ivar)
+    for one, other in ((frame, without), (without, frame)):
+        assert rows(compare_frames(one, other, "frame"))["mask"].maximum == 1 / frame.flux.size
+    assert compare_frames(frame, without, "specter").passed
+
+
 def test_fewer_diagonals_are_compared_at_the_centre(frame):
     narrow = replace(frame, resolution=frame.resolution[:, 1:-1])
     assert compare_frames(frame, narrow, "frame").passed

@@ -71,6 +71,15 @@ def test_a_real_sweep_goes_on_after_a_point_that_fails(small_frame, tmp_path: Pa
     assert "3 of 3 sets are there already" in capsys.readouterr().err
 
 
+def test_a_frame_of_too_few_fibres_is_refused_before_anything_is_measured(small_frame, tmp_path: Path, capsys) -> None:
+    """Each point failed in its own words, after the warm-up had."""
+    words = ["run", str(tmp_path), "--ranks", "1", "--launcher", "none", "--no-plots", "--", *small_frame]
+    assert main(words) == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "error: " in line)
+    assert line.startswith("gpu_sweep: error: the warm-up with 500 fibres is refused (fibres 0 to 499 were asked for, ")
+    assert not (tmp_path / "campaign.jsonl").exists()
+
+
 def test_stopped_by_the_batch_system_it_goes_on_later(small_frame, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "gpu_perf.cli.sweep", "run", str(tmp_path), "--modes", "weak", "--ranks", "1",
              "--bundle", "5", "--repeats", "1", "--no-warm-up", "--launcher", "none", "--no-plots", "--", *small_frame]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
+from gpu_extract.data import Card, Image
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import read_image
 from gpu_extract.simulate import SimConfig, simulate
@@ -22,6 +23,7 @@ from gpu_psf.preprocess import (
     with_bias,
 )
 from gpu_psf.raw import read_raw
+from gpu_psf.raw_checks import doubts
 
 GAIN, NOISE, BIAS = 2.5, 8.0, 500.0          # electron/ADU, electron, ADU
 
@@ -244,6 +246,15 @@ def test_a_description_says_the_rest(night: Path, tmp_path: Path) -> None:
     (["-i", "NIGHT[SKY]", "--bias", "5", "--gain", "1", "--read-noise", "3"], "no HDU SKY"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--dispersion", "z"],
      "dispersion is 'z', must be one of y, -y, x, -x"),
+    (["-i", "NIGHT[SCIENCE,0]", "--dark", "NIGHT[SCIENCE,0]", "--gain", "1"], "hold the same pixels; give each"),
+    (["-i", "NIGHT[FLAT]", "--dark", "NIGHT[SCIENCE,0]", "NIGHT[1,1]", "NIGHT[SCIENCE,1]", "--gain", "1"],
+     "hold the same pixels; give each exposure once"),
+    (["-i", "NIGHT[SCIENCE,0]", "--bias", "5", "--read-noise", "3", "--transfer", "NIGHT[FLAT]", "NIGHT[2]"],
+     "--transfer: "),
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3", "--gain", "1", "--transfer", "NIGHT[SCIENCE,2]"],
+     "--gain and --transfer are given, needed is one of them"),
+    (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--saturation", "9"],
+     "not one pixel is good: 80000 of 80000 have 9 ADU or more"),
 ])
 def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str],
                    message: str) -> None:
@@ -270,6 +281,43 @@ def test_what_is_no_raw_image_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
                  "--gain", str(GAIN), "--read-noise", str(NOISE)]) == 0
     warnings = [line for line in capsys.readouterr().err.splitlines() if "warning: " in line]
     assert len(warnings) == bool(told) and all(f"warning: {told}" in line for line in warnings)
+
+
+def test_darks_or_flats_that_do_not_differ_tell_no_noise() -> None:
+    """Two copies of a flat were an internal error of the least squares."""
+    for darks in ([np.full((40, 30), 7.0)], [np.full((40, 30), np.nan)] * 2):
+        with pytest.raises(InputError, match=r"the noise of the dark frames is (0|nan) ADU, must be above 0"):
+            read_noise_of(darks)
+    flat = frame(light(), 5) - BIAS
+    with pytest.raises(InputError, match="fewer than three levels"):
+        photon_transfer(flat, NOISE / GAIN, 60000, flat)
+
+
+def made_of(image: np.ndarray) -> Image:
+    """With the ivar that an image with no bias and the gain 1 is given."""
+    return preprocess(image, 0.0, Detector(1.0, NOISE))[0]
+
+
+def test_a_bias_that_is_left_in_is_told_by_its_noise() -> None:
+    """It is in the faintest pixels; light has as many electrons of variance, be it scattered light everywhere."""
+    dark, rng = np.zeros((400, 200)), np.random.default_rng(2)
+    lines = np.where(np.arange(200) % 10 == 5, 900.0, 0.0) + dark
+    for left in (0.0, 200.0, 1000.0):
+        assert len(doubts(made_of(rng.poisson(lines) + rng.normal(left, NOISE, dark.shape)), ())) == (left > 0)
+        assert not doubts(made_of(rng.poisson(lines + left) + rng.normal(0, NOISE, dark.shape)), ())
+    (words,) = doubts(made_of(rng.normal(200, NOISE, dark.shape)), ())
+    assert words.startswith("the faintest pixels have 19") and "with a variance of 6" in words
+
+
+@pytest.mark.parametrize(("times", "told"), [
+    ((100.0, 100.0), ""), ((0.0, 95.0), ""), ((None, "long"), ""),
+    ((100.0, 900.0), "exposed for 900 s, the image for 100 s"), ((50, 0), "exposed for 50 s")])
+def test_darks_of_another_exposure_time_are_told(times: tuple[object, ...], told: str) -> None:
+    image = made_of(np.random.default_rng(1).normal(0, NOISE, (60, 50)))
+    cards = [[Card("EXPTIME", time)] if time is not None else [] for time in times]
+    sentences = doubts(image, [Card("EXPTIME", 100.0)], cards)
+    assert len(sentences) == bool(told) and all(told in sentence for sentence in sentences)
+    assert not doubts(image, [], cards)
 
 
 def test_names_of_images(night: Path) -> None:

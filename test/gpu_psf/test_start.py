@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from psf_errors import make_arc, moved, uneven_lines
 from toy import NOISE, Toy, arc, flat, lamp
 
 from gpu_extract.data import Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
+from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main
 from gpu_psf.data import FitConfig, Lines
@@ -17,7 +19,7 @@ from gpu_psf.run import fit_psf
 from gpu_psf.series import at_rows
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.identify import Range
-from gpu_psf.start.lines import Pairs
+from gpu_psf.start.lines import Pairs, read_pairs
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.run import Known, Start, _other_fibres, start_psf, suggested_grid
 from gpu_psf.start.solution import solve_wavelengths
@@ -213,6 +215,16 @@ def test_wrong_lines(images: tuple[Image, Image], start: Start) -> None:
         start_psf(*images, other, Known(range=Range(5003.0, 5415.0, 5222.0)))
 
 
+def test_a_list_of_which_half_agrees_by_chance() -> None:
+    """Lines every twelve rows: three times as many as agree by chance were asked for, more than there are."""
+    true, lines = psf_model("tiny"), uneven_lines()
+    seen, off = make_arc(true, (0, 10), (lines.wave, lines.strength), 1), Known(psf=moved(true, -0.5, 1.0))
+    found = start_psf(None, seen, lines.wave, off)
+    assert found.used > 130 and found.rms < 0.1
+    with pytest.raises(InputError, match=r"lines that are seen lie on one of the list's 16, by chance"):
+        start_psf(None, seen, np.sort(12110 - lines.wave) + 1.7, off)
+
+
 def test_an_arc_without_lines(images: tuple[Image, Image], start: Start) -> None:
     with pytest.raises(InputError, match="the arc has no lines on the 18 traces"):
         start_psf(images[0], flat(TOY, 300.0, seed=7), LINES, Known(psf=start.psf))
@@ -259,6 +271,15 @@ def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(files / word) if "." in word and "," not in word else word for word in given]) == 0
     assert_right(read_psf(files / "start.fits"), 0.1)
     assert "18 fibres" in capsys.readouterr().err
+
+
+def test_identified_lines_of_a_text(tmp_path: Path) -> None:
+    """Half a fibre was taken for a whole one: another column had been read."""
+    (tmp_path / "pairs.txt").write_bytes(b"\xef\xbb\xbf1 20.5 6001\n0 30.5 600.2e1 Ne\n")
+    pairs = read_pairs(tmp_path / "pairs.txt")
+    assert pairs.fibre.tolist() == [0, 1] and pairs.wave.tolist() == [6002.0, 6001.0]
+    with pytest.raises(InputError, match=r"the number of a fibre is 20.5, must be a whole one"):
+        read_pairs(tmp_path / "pairs.txt", (1, 0, 2))
 
 
 @pytest.mark.parametrize(("options", "message"), [

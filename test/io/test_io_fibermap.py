@@ -53,6 +53,22 @@ def test_another_order_is_put_right():
     np.testing.assert_array_equal(fibers[cut.rows["X"].astype(int)], cut.rows["FIBER"])
 
 
+def test_fiber_in_small_letters_is_fiber(tmp_path):
+    """As FITS has it; rows were taken by position."""
+    rows = np.zeros(20, [("Fiber", np.int32), ("x", np.float64), ("X", np.float64)])
+    rows["Fiber"] = np.arange(20)[::-1]
+    hdu = fits.BinTableHDU(rows, name="FIBERMAP")
+    hdu.header["TUNIT1"], hdu.header.comments["TTYPE1"] = "one", "which"
+    hdu.writeto(tmp_path / "a.fits")
+    found = read_fibermap(tmp_path / "a.fits")
+    assert found.rows.dtype.names == ("FIBER", "x", "X")
+    assert found.units == {"FIBER": "one"} and found.comments == {"FIBER": "which"}
+    assert cut_fibermap(found, np.arange(3), 20).rows["FIBER"].tolist() == [0, 1, 2]
+    hdu.columns[2].name = "FIBER"
+    hdu.writeto(tmp_path / "b.fits")
+    assert read_fibermap(tmp_path / "b.fits").rows.dtype.names == ("Fiber", "x", "FIBER")
+
+
 def test_what_contradicts_is_an_error():
     with pytest.raises(InputError, match="FIBER 1000 to 1499, but fibres 2000 to 2499 of spectrograph 4, which the im"):
         cut_fibermap(table(range(1000, 1500)), np.arange(500), 500, spectrograph=4)

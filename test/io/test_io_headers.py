@@ -86,6 +86,16 @@ def test_cards_that_cannot_be_parsed_are_left_out():
         assert Card("GOOD", 1) in cards_of(hdus[0].header)
 
 
+def test_of_several_cards_of_one_keyword_the_first_counts():
+    """As whoever asks astropy for it has it; a frame had the last, and CAMERA was taken from the first."""
+    header = fits.Header([("A", 1), ("HISTORY", "x"), ("B", 5)])
+    for card in (("A", 2), ("HISTORY", "x")):
+        header.append(card, end=True)
+    assert [(card.key, card.value) for card in cards_of(header)] == [
+        ("A", header["A"]), ("HISTORY", "x"), ("B", 5), ("HISTORY", "x")]
+    assert header.count("A") == 2 and header["A"] == 1
+
+
 def test_merging_replaces_in_place_and_keeps_history():
     one = [Card("A", 1), Card("HISTORY", "x"), Card("B", 2)]
     two = [Card("HISTORY", "x"), Card("A", 3, "new")]

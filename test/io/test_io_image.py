@@ -62,6 +62,15 @@ def test_mask_bits(tmp_path, dtype, compressed):
     assert np.count_nonzero(ivar == 0) == len(zero)
 
 
+def test_what_a_header_has_from_another_frame_is_left_out(tmp_path):
+    """A residual with the header of a frame: its spectra were said to be corrected by HELIOCOR, and of two passes."""
+    hdus = image_hdus()
+    hdus[0].header.update(HELIOCOR=1.0001, PASSES=2, NCOSMIC=7, IN_FMAP="there.fits", EXPID=9)
+    image = read_image(write_image(tmp_path / "a.fits", hdus))
+    assert not {card.key for card in image.cards} & {"HELIOCOR", "PASSES", "NCOSMIC", "IN_FMAP"}
+    assert image.get("EXPID") == 9
+
+
 def test_the_unit_of_ivar_is_kept_for_whoever_compares(tmp_path):
     hdus = image_hdus()
     assert read_image(write_image(tmp_path / "a.fits", hdus)).ivar_unit == ""
@@ -78,6 +87,20 @@ def test_a_primary_without_a_name_is_the_image(tmp_path):
     hdus = image_hdus()
     del hdus[0].header["EXTNAME"]
     assert read_image(write_image(tmp_path / "a.fits", hdus)).shape == (NY, NX)
+
+
+@pytest.mark.parametrize("name", [None, "COMPRESSED_IMAGE"])
+def test_a_primary_without_a_name_that_was_packed(tmp_path, name):
+    """fpack leaves an empty primary HDU, and calls the image COMPRESSED_IMAGE."""
+    hdus = image_hdus()
+    del hdus[0].header["EXTNAME"]
+    plain = read_image(write_image(tmp_path / "a.fits", hdus))
+    packed = fits.CompImageHDU(hdus[0].data, hdus[0].header, name=name, compression_type="GZIP_1", quantize_level=0)
+    image = read_image(write_image(tmp_path / "b.fits", fits.HDUList([fits.PrimaryHDU(), packed, *hdus[1:]])))
+    np.testing.assert_array_equal(image.pix, plain.pix)
+    assert {card.key: card.value for card in image.cards} == {card.key: card.value for card in plain.cards}
+    packed.header["EXTNAME"] = "OTHER"
+    assert "no HDU IMAGE" in refused(write_image(tmp_path / "c.fits", fits.HDUList([fits.PrimaryHDU(), packed])))
 
 
 def test_float64_is_kept_and_integers_become_float64(tmp_path):

@@ -37,6 +37,8 @@ def test_presets_of_a_file_of_ones_own(tmp_path):
     assert find_preset(file, "r5").name == "a" and find_preset(file, " R ").psferr == 0.02
     alone = write(tmp_path / "alone.ini", "[b]\nwavelength = 3, 4, 0.5\n")
     assert find_preset(alone, "z1").name == "b" and find_preset(alone).name == "b"
+    marked = write(tmp_path / "marked.ini", "\ufeff[b]\nwavelength = 3, 4, 0.5\n")      # as editors of Windows do
+    assert find_preset(marked).name == "b"
 
 
 @pytest.mark.parametrize(("text", "chosen", "words"), [

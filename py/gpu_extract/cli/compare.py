@@ -69,3 +69,7 @@ def compare(args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     return run_main(build_parser, compare, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -73,3 +73,7 @@ def _texts(folder: Any, name: str) -> Iterator[tuple[str, str]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_setup; returns its exit code."""
     return run_main(build_parser, set_up, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -83,7 +83,7 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
     reference contradicts itself.
     """
     limits, pair = _paired(frame, reference, limits)
-    rows, notes = [], []
+    rows, notes = [], _left_out(frame, reference)
     for field, limit in limits.fields.items():
         if field == "status" and (frame.status is None or reference.status is None):
             notes.append("status: not in both frames")
@@ -147,8 +147,7 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
     if len(mine) == 0:
         raise InputError(f"no fibre in common: {_span(frame.fibres)} in the frame, {_span(reference.fibres)} "
                          "in its reference; compare frames of the same fibres")
-    near = np.clip(np.searchsorted(frame.wave, reference.wave - SAME_WAVELENGTH), 0, len(frame.wave) - 1)
-    same = np.abs(frame.wave[near] - reference.wave) <= SAME_WAVELENGTH
+    near, same = _same_waves(frame, reference)
     same[:ends] = False
     same[len(same) - ends:] = False
     if not same.any():
@@ -203,6 +202,20 @@ def _contradictions(frame: Frame, judged: np.ndarray) -> Iterator[str]:
             yield f"{count} bin{'s have' if count > 1 else ' has'} {kind}"
 
 
+def _same_waves(frame: Frame, reference: Frame) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """For each of the reference's wavelengths: a bin of the frame, and whether it is the same."""
+    near = np.clip(np.searchsorted(frame.wave, reference.wave - SAME_WAVELENGTH), 0, len(frame.wave) - 1)
+    return near, np.abs(frame.wave[near] - reference.wave) <= SAME_WAVELENGTH
+
+
+def _left_out(frame: Frame, reference: Frame) -> list[str]:
+    """What to say of bins between those that both have: rounded wavelengths, or another grid."""
+    between = np.abs(reference.wave - (frame.wave[0] + frame.wave[-1]) / 2) <= (frame.wave[-1] - frame.wave[0]) / 2
+    left = int(np.count_nonzero(between & ~_same_waves(frame, reference)[1]))
+    return [f"{left} of the reference's {np.count_nonzero(between)} wavelengths within the frame's are none of the "
+            f"frame's (to {SAME_WAVELENGTH:g} A), and were not judged"] if left else []
+
+
 def _span(values: np.ndarray) -> str:
     return f"{values.min():g} to {values.max():g}"
 
@@ -224,8 +237,8 @@ def _row(field: str, difference: Array, limit: Limit) -> Row:
 
 
 def _bits(frame: Frame) -> NDArray[np.uint32]:
-    """MASK, with the bits for bad pixels from pixmask_fraction where a frame has only that."""
-    bits = frame.mask.astype(np.uint32)
+    """MASK, with the bits for bad pixels from pixmask_fraction where a frame has only that; no ivar is no data."""
+    bits = np.where(frame.ivar == 0, frame.mask | np.uint32(SpecMask.NODATA), frame.mask).astype(np.uint32)
     if frame.pixmask_fraction is not None:
         bits = np.where(frame.pixmask_fraction > 0.5, bits | SpecMask.SOMEBADPIX, bits)
         bits = np.where(frame.pixmask_fraction == 1, bits | SpecMask.ALLBADPIX, bits)

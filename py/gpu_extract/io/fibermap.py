@@ -12,6 +12,7 @@ from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.fits import data_of, find, find_optional, native, open_fits
 from gpu_extract.io.headers import cards_of
 
+_USED = "FIBER", "TARGET_RA", "TARGET_DEC", "FIBER_RA", "FIBER_DEC"      # columns that are looked for
 _ADVICE = "repair the table, give another one with -f FILE, or leave it out with -f none"
 
 
@@ -28,14 +29,23 @@ def optional_fibermap(hdus: fits.HDUList) -> FiberMap | None:
 
 
 def fibermap_of(hdu: Any) -> FiberMap:
-    """A table HDU as a FiberMap. NaN and infinite values raise InputError: they may not be passed on."""
+    """A table HDU as a FiberMap. NaN and infinite values raise InputError: they may not be passed on.
+
+    FITS tells no capitals in names of columns: those that are looked for are written in capitals.
+    """
     rows = rows_of(hdu)
+    given = rows.dtype.names or ()
+    capitals = [name.upper() for name in given]
+    spelt = {name: large if large in _USED and capitals.count(large) == 1 else name
+             for name, large in zip(given, capitals, strict=True)}
+    rows.dtype.names = tuple(spelt.values())
     bad = not_finite(rows)
     if bad:
         raise InputError(f"{hdu.name} has NaN or infinite values in {', '.join(bad)}; {_ADVICE}")
-    units = {c.name: c.unit for c in hdu.columns if isinstance(c.unit, str) and c.unit}     # a corrupt card may be none
-    comments = {column: hdu.header.comments[f"TTYPE{number}"] for number, column in enumerate(hdu.columns.names, 1)}
-    return FiberMap(rows, units, cards_of(hdu.header), {name: text for name, text in comments.items() if text})
+    columns = [(number, column) for number, column in enumerate(hdu.columns, 1) if column.name in spelt]
+    units = {spelt[c.name]: c.unit for _, c in columns if isinstance(c.unit, str) and c.unit}     # or a corrupt card
+    comments = {spelt[c.name]: text for number, c in columns if (text := hdu.header.comments[f"TTYPE{number}"])}
+    return FiberMap(rows, units, cards_of(hdu.header), comments)
 
 
 def rows_of(hdu: Any) -> np.ndarray:

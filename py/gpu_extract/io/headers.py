@@ -24,8 +24,11 @@ _ANY_KEY = re.compile(r"([!-<>-~]+ ?)*")           # that a card may have, HIERA
 
 
 def cards_of(header: fits.Header) -> tuple[Card, ...]:
-    """All cards but the structural ones. A card that cannot be parsed is left out: its name or value is not known."""
-    cards = []
+    """All cards but the structural ones, of several of one keyword the first, which is the one that readers see.
+
+    A card that cannot be parsed is left out: its name or value is not known.
+    """
+    cards: dict[str | int, Card] = {}
     for card in header.cards:
         key = card.keyword.upper()
         if key in _STRUCTURAL or _NUMBERED.fullmatch(key) or not _ANY_KEY.fullmatch(key):
@@ -34,8 +37,9 @@ def cards_of(header: fits.Header) -> tuple[Card, ...]:
             value, comment = card.value, card.comment
         except (fits.VerifyError, ValueError):
             continue
-        cards.append(Card(key, None if isinstance(value, fits.card.Undefined) else value, comment))
-    return tuple(cards)
+        cards.setdefault(len(cards) if key in _COMMENTARY else key,
+                         Card(key, None if isinstance(value, fits.card.Undefined) else value, comment))
+    return tuple(cards.values())
 
 
 def number_of(value: Any) -> float:

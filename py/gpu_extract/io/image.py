@@ -16,9 +16,13 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
 _TAKEN = "IMAGE", "0", "IVAR"      # HDUs, the second one a primary without a name
+_PACKED = "", "COMPRESSED_IMAGE"   # names that fpack gives it
 _TILE_ROWS = 64    # of a compressed mask
 _ROWS = 256        # of an image at a time
 _NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an amplifier
+# what some frames say of how they were made: of another one it would be told where this one does not say it
+_OF_FRAMES = frozenset(("HELIOCOR", "PASSES", "RDNFROM", "NREJECT", "NCOSMIC", "NODDPIX", "ORIG_PSF", "IN_FMAP",
+                        "SUM_FMAP"))
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
 
 
@@ -46,7 +50,7 @@ def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noi
         unit, ivar = str(of_ivar.header.get("BUNIT", "")).strip(), _floating(image_of(of_ivar))
         mask = optional_image(hdus, "MASK")
         table = optional_fibermap(hdus) if fibermap else None
-        cards = cards_of(image.header)
+        cards = tuple(card for card in cards_of(image.header) if card.key not in _OF_FRAMES)
         of_all = find_optional(hdus, "READNOISE")
         least = _read_noise(of_all, cards)
         every = _floating(image_of(of_all)) if noise and of_all is not None else None
@@ -74,10 +78,13 @@ def _slabs(rows: int) -> list[slice]:
 
 
 def _image_hdu(hdus: fits.HDUList) -> Any:
-    """The HDU IMAGE, or a primary image without a name."""
+    """The HDU IMAGE, or a primary image without a name, which fpack moves to HDU 1."""
     hdu = find_optional(hdus, "IMAGE")
-    if hdu is None and "EXTNAME" not in hdus[0].header and hdus[0].header.get("NAXIS") == 2:
-        return hdus[0]
+    if hdu is None and "EXTNAME" not in hdus[0].header:
+        if hdus[0].header.get("NAXIS") == 2:
+            return hdus[0]
+        if len(hdus) > 1 and isinstance(hdus[1], fits.CompImageHDU) and hdus[1].name in _PACKED:
+            return hdus[1]
     return find(hdus, "IMAGE") if hdu is None else hdu
 
 

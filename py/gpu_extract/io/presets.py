@@ -64,7 +64,7 @@ def read_ini(path: FileName, wrong: str, comments: str | None = None) -> configp
     """
     parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=comments)
     try:
-        with reading(path), open(path, encoding="utf-8") as lines:
+        with reading(path), open(path, encoding="utf-8-sig") as lines:
             parser.read_file(lines)
     except (configparser.Error, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {wrong}: {' '.join(str(error).split())}") from error

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_perf.campaign import Outcome
     from gpu_perf.sweep import Launch, Space
 
-PROG = "gpu_sweep"
+PROG, WARM_UP = "gpu_sweep", "warm-up-"
 DESCRIPTION = """\
 Run gpu_extract in many ways, repeatedly and interleaved, and say how it scales: strong (a fixed
 frame on more ranks) and weak (one bundle per rank) over ranks, ranks per GPU, MPS, cores and tiles."""
@@ -140,13 +140,23 @@ def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
     if args.warm_up:
         sizes = sorted({p.nspec for p in points}) if not options else [max(p.nspec for p in points)]
         output = ("-o", str(folder / RECORDS / "warm-up.fits"))
-        warm = [Command(f"warm-up-{n}", (*this_program(), "-n", str(n), *options, *output), timeout=args.timeout)
+        warm = [Command(f"{WARM_UP}{n}", (*this_program(), "-n", str(n), *options, *output), timeout=args.timeout)
                 for n in sizes]
-        _complain(run(warm, folder / "warm-up", retry=True))
+        _judge_warm_up(run(warm, folder / "warm-up", retry=True))
     outcomes = run(sets, folder, repeats=at_least(args.repeats, "--repeats"), tell=log.info, retry=args.retry)
     for path in (folder / RECORDS).glob("*.fits"):
         path.unlink()
     return ExitCode.CHECK_FAILED if _complain(outcomes) else ExitCode.DONE
+
+
+def _judge_warm_up(outcomes: "Sequence[Outcome]") -> None:
+    """Raise InputError where gpu_extract refuses what it is given: it would refuse the points as well, one by one."""
+    for outcome in outcomes:
+        if any(process.code == ExitCode.INPUT for process in outcome.processes):
+            fibres, said = outcome.name.removeprefix(WARM_UP), outcome.said.removeprefix("gpu_extract: error: ")
+            raise InputError(f"the warm-up with {fibres} fibres is refused ({said}): give -n, --bundle and --ranks for "
+                             "the fibres that there are, or other options behind --")
+    _complain(outcomes)
 
 
 def _complain(outcomes: "Sequence[Outcome]") -> int:

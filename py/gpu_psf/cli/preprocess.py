@@ -6,15 +6,12 @@ from gpu_extract.cli.common import Parser, log, separated
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpu_extract.data import Card, Image
+    from gpu_extract.data import Card
     from gpu_psf.preprocess import Detector
     from gpu_psf.spectrograph import Spectrograph
 
 NAME = "preprocess"
 SATURATION = 60000.0     # ADU
-BELOW = 3.0              # read noises below 0 that no median of an image is
 HELP = "convert a raw image (ADU) to electrons, inverse variance and mask"
 DESCRIPTION = """\
 Convert a raw image to what gpu_extract and the other commands read: electrons, inverse variance,
@@ -66,6 +63,7 @@ def body(args: argparse.Namespace) -> int:
     from gpu_extract.io.image import write_image
     from gpu_psf.preprocess import BAD, SATURATED, preprocess
     from gpu_psf.raw import file_of, read_raw
+    from gpu_psf.raw_checks import check_unlike, doubts
     from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 
     check_target(args.output, endings=FITS_ENDINGS)
@@ -77,47 +75,31 @@ def body(args: argparse.Namespace) -> int:
     if args.saturation is None:
         args.saturation = SATURATION if known.saturation is None else known.saturation
     raw, cards = read_raw(args.input)
-    darks = [_read_like("--dark", name, raw, args.input) for name in args.dark]
+    read = [_read_like("--dark", name, raw, args.input) for name in args.dark]
+    darks = [dark for dark, _ in read]
+    check_unlike("--dark", list(zip(args.dark, darks, strict=True)), (args.input, raw))
     bias = _bias(args, raw, darks, known)
     detector = _detector(args, raw, darks, bias, known)
     image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards,
                              mirror=args.mirror or known.order == "descending",
-                             bad=None if args.bad is None else _read_like("--bad", args.bad, raw, args.input) != 0)
+                             bad=None if args.bad is None else _read_like("--bad", args.bad, raw, args.input)[0] != 0)
     write_image(args.output, image, mask=mask, read_noise=image.noise)
     saturated = np.count_nonzero(mask & SATURATED)
-    for doubt in _doubts(image, cards):
+    for doubt in doubts(image, cards, [of_dark for _, of_dark in read]):
         log.warning(doubt)
     log.info(f"image: {args.output} (gain {detector.gain:.4g} electron/ADU, read noise {detector.read_noise:.3g} "
              f"electron, {saturated} pixels saturated, {np.count_nonzero(mask & BAD)} bad)")
     return ExitCode.DONE
 
 
-def _doubts(image: "Image", cards: "Sequence[Card]") -> list[str]:
-    """What makes it unlikely that `raw` was a raw image, or its bias right: sentences."""
-    import numpy as np
-
-    from gpu_extract.checks.sense import in_electrons
-
-    unit, said = next((str(card.value) for card in cards if card.key == "BUNIT"), ""), []
-    if unit and in_electrons(unit):
-        said.append(f"the raw image's BUNIT is {unit}: its pixels are taken for ADU, and multiplied by the gain; if it "
-                    "is in electrons, it needs no preprocessing")
-    good = image.pix[image.ivar > 0]
-    usual = float(np.median(good)) if good.size else 0.0
-    if usual < -BELOW * (image.read_noise or 0.0):
-        said.append(f"the usual pixel is {usual:.4g} electrons, far below 0: the bias is too large, or numbers without "
-                    "a sign were read as numbers with one (BZERO 32768 is missing)")
-    return said
-
-
-def _read_like(option: str, name: str, raw: Any, image: str) -> Any:
-    """Another image of the detector. Raises InputError where it is of another shape."""
+def _read_like(option: str, name: str, raw: Any, image: str) -> "tuple[Any, tuple[Card, ...]]":
+    """Another image of the detector, and its header. Raises InputError where it is of another shape."""
     from gpu_psf.raw import read_raw
 
-    found = read_raw(name)[0]
+    found, cards = read_raw(name)
     if found.shape != raw.shape:
         raise InputError(f"{option}: {name} has shape {found.shape}, {image} has {raw.shape}; they must be the same")
-    return found
+    return found, cards
 
 
 def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrograph") -> Any:
@@ -142,17 +124,21 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
 def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":
     """Gain and read noise, given, measured or described, in this order. Raises InputError where they are unknown."""
     from gpu_psf.preprocess import Detector, gain_from, photon_transfer, read_noise_of, turned, with_bias
+    from gpu_psf.raw_checks import check_unlike
 
     given: Any = args.read_noise if args.read_noise is not None or darks else known.read_noise
     gain = args.gain if args.gain is not None or args.transfer else known.gain
     if (given is None and not darks) or (gain is None and not args.transfer):
         what = "--read-noise, or --dark" if given is None and not darks else "--gain, or --transfer"
         raise InputError(f"gain and read noise must be known: give {what}, or a --spectrograph that says them")
-    dark: Any = read_noise_of(darks) if darks else None
+    if args.gain is not None and args.transfer:
+        raise InputError("--gain and --transfer are given, needed is one of them: the gain, or flats to measure it")
+    dark: Any = read_noise_of(darks) if darks and (given is None or gain is None) else None
     if gain is None:
         if len(args.transfer) > 2:
             raise InputError(f"--transfer: {len(args.transfer)} flats are given, needed are one or two")
-        flats = [_read_like("--transfer", name, raw, args.input) for name in args.transfer]
+        flats = [_read_like("--transfer", name, raw, args.input)[0] for name in args.transfer]
+        check_unlike("--transfer", list(zip(args.transfer, flats, strict=True)))
         flats = [turned(flat - (bias if darks else _bias(args, flat, darks, known)), args.dispersion) for flat in flats]
         gain = (gain_from(flats, given, args.saturation) if dark is None else
                 photon_transfer(flats[0], dark, args.saturation, *flats[1:]).gain)

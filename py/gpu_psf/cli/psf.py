@@ -36,3 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run_main(build_parser, lambda args: int(args.body(args)), argv, speaks=speaks())
 
     return run_kept(PROG, run)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

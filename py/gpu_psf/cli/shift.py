@@ -68,14 +68,15 @@ def _read(args: argparse.Namespace) -> "tuple[Image, PsfModel]":
 
 
 def _tell(args: argparse.Namespace, found: "ShiftedPsf") -> None:
-    from gpu_psf.shift.run import UNSURE, Reference
+    from gpu_psf.shift.run import LEAST_LINES, UNSURE, Reference
 
     for axis, shift in (("x", found.x), ("y", found.y)):
         if axis == "x" or found.reference is Reference.LINES:
             low, high = (end(shift.grid() @ shift.coeff) for end in (min, max))
             log.info(f"{axis}: {low:+.3f} to {high:+.3f} pixels, known to {shift.error():.3f} or better")
     if found.reference is Reference.NONE:
-        log.warning("no line is seen: the traces are moved in x only, and stay where they were in y")
+        log.warning(f"no line is seen, or fewer than {LEAST_LINES} in all fibres together: the traces are moved in x "
+                    "only, and stay where they were in y")
     elif found.y.error() > UNSURE:
         log.warning(f"too few lines: in places the shift in y is known to {found.y.error():.2f} pixels only")
     log.info(f"PSF: {args.output}")

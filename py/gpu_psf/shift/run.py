@@ -83,24 +83,30 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
         low, high = _range(psf)
         raise InputError(f"none of the {len(lines.wave)} lines lies alone within the PSF's {low:.0f} to {high:.0f} A; "
                          "give lines of this range")
-    few = [brightest(mine, FEW) for mine in marks]
-    dx, dy = (raised(level(psf.nfibre, (trace.wmin, trace.wmax), config.degree), by)
-              for trace, by in zip((psf.x, psf.y), _whole_pixels(image, noise, psf, few), strict=True))
-    for _ in range(MOST_STEPS):
-        before = moved_by(psf, dx, dy)
-        x, y, _ = _step(image, noise, before, (dx, dy), few, COARSE, FIRST)
-        step = max(np.abs(now.grid() @ (now.coeff - old.coeff)).max() for now, old in ((x, dx), (y, dy)))
-        dx, dy = x, y
-        if step < NEAR:
-            break
-    else:
-        raise InputError(f"the shifts do not settle (the last step was {step:.1f} pixels): {psf.name} is no PSF of "
-                         "this camera")
+    near = _approach(image, noise, psf, [brightest(mine, FEW) for mine in marks], config.degree)
+    if near[2] is Reference.NONE and count > FEW * len(marks):    # the last look would see them from far
+        near = _approach(image, noise, psf, marks, config.degree)
+    dx, dy, _ = near
     dx, dy, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, FINE, (0.1, True))
     if (unsure := dx.error() / dx.spread) > UNSURE:
         raise InputError(f"the light on the traces tells the shift to {unsure:.2f} pixels only, needed are "
                          f"{UNSURE}: give a longer exposure, or a lower degree")
     return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
+
+
+def _approach(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],
+              degree: int) -> tuple[Surface, Surface, Reference]:
+    """Shifts (x, y) from which one step more is enough, and whether lines were seen. Raises InputError."""
+    dx, dy = (raised(level(psf.nfibre, (trace.wmin, trace.wmax), degree), by)
+              for trace, by in zip((psf.x, psf.y), _whole_pixels(image, noise, psf, marks), strict=True))
+    for _ in range(MOST_STEPS):
+        x, y, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, COARSE, FIRST)
+        step = max(np.abs(now.grid() @ (now.coeff - old.coeff)).max() for now, old in ((x, dx), (y, dy)))
+        dx, dy = x, y
+        if step < NEAR:
+            return dx, dy, reference
+    raise InputError(f"the shifts do not settle (the last step was {step:.1f} pixels): {psf.name} is no PSF of this "
+                     "camera")
 
 
 def _noise(image: Image) -> float:

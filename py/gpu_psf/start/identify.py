@@ -23,7 +23,7 @@ BLENDED = 5.0            # sigmas: lines of the list closer than this are not us
 BROAD = 1.4              # times the width of a sharp line: lines that are broader are blends, and not used
 NARROW = 0.6             # and narrower ones are hot pixels
 VOTE = 0.25              # pixels of a bin in which shifts are counted
-BEYOND_CHANCE = 3.0      # times as many lines as by chance must agree
+BEYOND_CHANCE = 3.0      # times as many lines as by chance must agree, or half of those that do not by chance
 LEAST = 6                # lines that must agree in all
 FEWEST = 12              # lines from which a width is taken
 BRIGHT = 30              # brightest lines of a fibre that are used for a search
@@ -107,11 +107,12 @@ def _enough(count: int, seen: Seen, lines: Array, solution: Solution, tolerance:
         moved = replace(seen, row=seen.row + shift)
         chance.append(len(match(moved, lines, solution, tolerance)[0].row))
     by_chance = float(np.mean(chance))
-    if count < max(BEYOND_CHANCE * by_chance, LEAST):
+    needed = max(min(BEYOND_CHANCE * by_chance, (by_chance + len(seen.row)) / 2), LEAST)      # no more than there are
+    if count < needed:
         raise InputError(f"{count} of the {len(seen.row)} lines that are seen lie on one of the list's {len(lines)}, "
-                         f"by chance {by_chance:.0f} would (expected: {max(BEYOND_CHANCE * by_chance, LEAST):.0f} at "
-                         "least): is it the list of this lamp, in Angstrom in vacuum or air as the start is, and the "
-                         "start that of this spectrograph?")
+                         f"by chance {by_chance:.0f} would (expected: {needed:.0f} at least): is it the list "
+                         "of this lamp, in Angstrom in vacuum or air as the start is, and the start that of this "
+                         "spectrograph?")
 
 
 def shifted(solution: Solution, seen: Seen, lines: Array) -> tuple[Solution, float]:

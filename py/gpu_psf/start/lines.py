@@ -46,6 +46,9 @@ def read_pairs(path: FileName, columns: tuple[int, int, int] = (0, 1, 2), unit: 
     if not rows:
         raise InputError(f"{path}: holds no lines with fibre, row and wavelength")
     fibre, row, wave = (np.array([line[k] for line in rows]) for k in columns)
+    if (broken := fibre[fibre != np.rint(fibre)]).size:
+        raise InputError(f"{path}: the number of a fibre is {broken[0]:g}, must be a whole one, from 0 on: give "
+                         "--columns as they fit")
     order = np.lexsort((row, fibre))
     return Pairs(fibre[order].astype(int), row[order], wave[order] * ANGSTROM[unit])
 
@@ -53,7 +56,7 @@ def read_pairs(path: FileName, columns: tuple[int, int, int] = (0, 1, 2), unit: 
 def _numbers(path: FileName, least: int) -> list[list[float]]:
     """The numbers at the beginning of each line of a text, `least` of them or more."""
     with reading(path):
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     rows = []
     for count, line in enumerate(text.splitlines(), start=1):
         words = line.split("#")[0].split()
