@@ -21,6 +21,7 @@ from ranks import datasums, processes_with, ranks_of
 OLD = b"the old frame"
 PATIENCE = 2.0          # seconds for which a rank or its keeper may be stopped here
 SUSPENDED = 4.0
+TRIES = 3         # a run of the other worker's may remove what is left before it is looked at
 # two of these, as srun starts them: each rank has mapped a segment, and is held with all its threads, as MPI does it
 # until all ranks have met; its keeper does not come to look for what it maps
 HELD = """
@@ -77,13 +78,16 @@ def test_all_end_and_nothing_is_left(frames: Frames, job: Job, folder: Path, who
     """code: None where the launcher has a code of its own."""
     if who == "proxy" and "hydra" not in job.launch[0]:
         pytest.skip("this launcher starts its ranks itself")
-    before = unused_segments() | dead_records()
-    struck = strike(job, Kill(who, name, phase, 0, 1 if who in ("keeper", "rank") else 0), folder, SUSPENDED)
-    assert struck is not None
-    ended, seconds, said = struck
-    assert seconds < LIMIT and (ended == code if code else ended not in (0, 4)), said
-    assert (folder / "frame.fits").read_bytes() == OLD
-    left = (unmapped_segments() | dead_records()) - before      # at once: a run of the other worker's removes them, too
+    for _ in range(TRIES):
+        before = unused_segments() | dead_records()
+        struck = strike(job, Kill(who, name, phase, 0, 1 if who in ("keeper", "rank") else 0), folder, SUSPENDED)
+        assert struck is not None
+        ended, seconds, said = struck
+        assert seconds < LIMIT and (ended == code if code else ended not in (0, 4)), said
+        assert (folder / "frame.fits").read_bytes() == OLD
+        left = (unmapped_segments() | dead_records()) - before
+        if left or "hydra" not in job.launch[0]:
+            break
     assert left or "hydra" not in job.launch[0]
     assert main([*frames.options, "-o", str(folder / "frame.fits")]) == 0
     assert datasums(folder / "frame.fits") == datasums(frames.frame)
