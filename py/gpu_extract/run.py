@@ -13,6 +13,7 @@ from gpu_extract.backend import Backend
 from gpu_extract.bundle import Job
 from gpu_extract.checks.arguments import check_arguments, seam
 from gpu_extract.checks.bundle_edges import too_close
+from gpu_extract.checks.coarse import too_coarse
 from gpu_extract.checks.masked_ends import beside_masks
 from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, measure_decay, on_ccd, too_fine
@@ -82,8 +83,10 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         with recorder.span("plan"):
             job = _job(image, psf, config, threads, dtype, start)
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
-        if narrow := too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN):
-            recorder.warn(narrow)
+        for said in (too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN),
+                     too_coarse(job.psf, config.wavelength)):
+            if said:
+                recorder.warn(said)
         edges = cache(lambda: _beside(psf, job) if comm.rank == 0 and config.passes == 1 else [])
         own = backend.rows(image, job, comm, recorder, start=start, meanwhile=lambda: (sentences(), edges()))
         with recorder.span("gather"):
