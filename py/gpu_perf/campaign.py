@@ -32,7 +32,7 @@ from gpu_perf.shapes import count, fits, number, text, whole
 
 STATE = "campaign.jsonl"
 SEVERITY = ("ok", "unsupported", "out of memory", "wrong", "timeout", "killed", "failed")
-FAILED = SEVERITY[-3:]
+FINE, FAILED = SEVERITY[:3], SEVERITY[-3:]
 
 
 def _born(value: Any) -> bool:
@@ -154,8 +154,7 @@ def load(folder: Path) -> list[Outcome]:
         check_local(str(folder))
         raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
     lines = list(read_lines(path, _belongs))
-    nothing: dict[str, Any] = {"commands": (), "repeats": 0}
-    plan = next((line for line in reversed(lines) if line["kind"] == "plan"), nothing)
+    plan = _plan_in(lines)
     outcomes = {_key(line): _outcome(line) for line in _standing(lines)}
     keys = [(c["name"], r, c["digest"]) for c in plan["commands"] for r in range(plan["repeats"])]
     return [outcomes[key] for key in keys if key in outcomes]
@@ -163,8 +162,13 @@ def load(folder: Path) -> list[Outcome]:
 
 def planned(folder: Path) -> int:
     """How many sets the plan of a campaign's folder has, repeats counted."""
-    plans = [line for line in read_lines(folder / STATE, _belongs) if line["kind"] == "plan"]
-    return len(plans[-1]["commands"]) * plans[-1]["repeats"] if plans else 0
+    plan = _plan_in(list(read_lines(folder / STATE, _belongs)))
+    return len(plan["commands"]) * int(plan["repeats"])
+
+
+def _plan_in(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The plan that is followed, which is the last one."""
+    return next((line for line in reversed(lines) if line["kind"] == "plan"), {"commands": (), "repeats": 0})
 
 
 def _check(commands: Sequence[Command], repeats: int) -> None:
@@ -204,7 +208,7 @@ def _write_plan(journal: Journal, commands: Sequence[Command], repeats: int) -> 
     """Write the plan, unless it is the one that is being followed."""
     entries = [{**asdict(c), "digest": c.digest()} for c in commands]
     plan = json.loads(json.dumps({"kind": "plan", "repeats": repeats, "commands": entries}))
-    if [line for line in journal.lines if line["kind"] == "plan"][-1:] != [plan]:
+    if _plan_in(journal.lines) != plan:
         journal.write(plan)
 
 

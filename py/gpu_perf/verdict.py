@@ -85,7 +85,7 @@ def _opened(stage: Stage, found: Sequence[Stage]) -> list[Stage]:
             Stage((*stage.path, f"{stage.name}, between its stages"), rest, rest, 0)]
 
 
-def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause | None:
+def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause:
     starting = max(w.rank.before for w in looked_at) if focus is None else 0.0
     warming = sum(max(s.seconds) for s in parts if s.name in (PREPARATION, COMPILE))
     cost = (starting + warming) / whole

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import Parser, add_common_options, log, run_main, say
 from gpu_extract.errors import ExitCode, InputError
+from gpu_perf.cli.proflog import add_proflog, print_profile
 
 if TYPE_CHECKING:
     from gpu_perf.webpage import Report
@@ -54,9 +55,7 @@ def build_parser() -> Parser:
     talp.add_argument("--reference", metavar="FILE.json",
                       help="the same of a run of the same work, usually on one rank: gives scaling and speed-up")
     talp.add_argument("-o", "--output", metavar="TALP.json", help="write a record of --perf as TALP's JSON")
-    proflog = command("proflog", "print a cProfile dump sorted by cumulative time")
-    proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
-    proflog.add_argument("-n", "--top", type=int, metavar="N", help="only the first N lines")
+    add_proflog(command)
     return parser
 
 
@@ -76,9 +75,7 @@ def _body(args: argparse.Namespace) -> int:
                      ("--ceilings", None if machine == "here" else machine)),
                     (("--html" if getattr(args, "html", None) else "-o", target),))
     if args.command == "proflog":
-        from gpu_perf.proflog import profile_text
-
-        say(profile_text(args.file, args.top), end="")
+        print_profile(args)
     elif args.command == "nsys":
         from gpu_perf import nsys, nsys_report
 

@@ -130,17 +130,17 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
     from gpu_perf.campaign import Command, run
-    from gpu_perf.sweep import RECORDS, commands, this_program
+    from gpu_perf.sweep import PROGRAM, RECORDS, commands
 
     space, folder = space_of(args), Path(args.folder)
     points = space.points()
     launch = find_launcher(args.launcher, args.launcher_options, several=max(space.ranks) > 1)
-    sets = commands(points, folder, launch, this_program(), options=options, timeout=args.timeout)
+    sets = commands(points, folder, launch, PROGRAM, options=options, timeout=args.timeout)
     (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     if args.warm_up:
         sizes = sorted({p.nspec for p in points}) if not options else [max(p.nspec for p in points)]
         output = ("-o", str(folder / RECORDS / "warm-up.fits"))
-        warm = [Command(f"warm-up-{n}", (*this_program(), "-n", str(n), *options, *output), timeout=args.timeout)
+        warm = [Command(f"warm-up-{n}", (*PROGRAM, "-n", str(n), *options, *output), timeout=args.timeout)
                 for n in sizes]
         _complain(run(warm, folder / "warm-up", retry=True))
     outcomes = run(sets, folder, repeats=at_least(args.repeats, "--repeats"), tell=log.info, retry=args.retry)
