@@ -23,11 +23,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench" / "tools"), str(ROOT / "test" / "slurm")]
-from strikes import LIMIT, PHASES, RANKS, SIGNALS, WHO, Job, Kill, strike  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "test" / "slurm"))
+from strikes import LIMIT, PHASES, RANKS, SIGNALS, WHO, Job, Kill, strike
 
-from ranks import ENVIRONMENT, datasums, is_used, launcher  # noqa: E402
+from ranks import ENVIRONMENT, datasums, is_used, launcher, sums_of
 
 SUSPENDED = 12.0            # seconds that a whole job is suspended: longer than a rank alone may be stopped
 OLD = b"the old frame"
@@ -37,14 +37,6 @@ ASKED, LOST, DONE = {75}, {4}, {0}            # 0: where the signal came to a ra
 OWN = {"mpiexec.hydra": {9, 255, -1, -9}, "mpiexec": {1, 137, -9}, "srun": {137, 143, -1, -9}}
 # who does not heed it: the run goes on
 DEAF = {("mpiexec.hydra", "proxy", "TERM"), ("mpiexec.hydra", "proxy", "INT"), ("srun", "launcher", "INT")}
-
-
-def sums_of(path: Path) -> dict[str, str] | None:
-    """DATASUMs of a frame; None where it is broken."""
-    try:
-        return datasums(path)
-    except (ValueError, KeyError, OSError):
-        return None
 
 
 def allowed(job: Job, kill: Kill) -> set[int]:

@@ -15,19 +15,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-import numpy as np  # noqa: E402
-from psf_errors import cold, make_arc, uneven_lines  # noqa: E402
-from yardstick import unit  # noqa: E402
+import numpy as np
+from psf_errors import cold, make_arc, uneven_lines
+from yardstick import unit
 
-from gpu_extract.io.image import write_image  # noqa: E402
-from gpu_extract.io.psf import write_psf  # noqa: E402
-from gpu_extract.perf.clock import now  # noqa: E402
-from gpu_extract.simulate.instrument import psf_model  # noqa: E402
-from ranks import ENVIRONMENT, launcher, program  # noqa: E402
+from gpu_extract.io.image import write_image
+from gpu_extract.io.psf import write_psf
+from gpu_extract.perf.clock import now
+from gpu_extract.simulate.instrument import psf_model
+from ranks import ENVIRONMENT, launcher, program
 
 
 def simulated(folder: str, camera: str) -> list[str]:

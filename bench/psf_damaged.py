@@ -18,17 +18,15 @@ import os
 import sys
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-import numpy as np  # noqa: E402
-from psf_damage import CASES, STATUS_OF, Case, judged, make_case  # noqa: E402
-from psf_errors import Errors  # noqa: E402
+from psf_damage import CASES, STATUS_OF, Case, judged, make_case
+from psf_errors import root
 
-from gpu_extract.simulate.instrument import psf_model  # noqa: E402
-from gpu_psf.data import FitConfig  # noqa: E402
-from gpu_psf.fit import fit_bundle  # noqa: E402
+from gpu_extract.simulate.instrument import psf_model
+from gpu_psf.data import FitConfig
+from gpu_psf.fit import fit_bundle
 
 MOST = 1.3
 NAMES = "x", "y", "stamp", "shape"
@@ -46,11 +44,6 @@ def one(case: Case) -> bool:
           + "".join(f"{ratio:7.2f}" for ratio in ratios) + f"{100 * found.width_x:9.3f}{100 * found.width_y:9.3f}"
           + f"  {'right' if right else 'NOT RIGHT'}; status {states}", flush=True)
     return right
-
-
-def root(least: list[Errors], name: str) -> float:
-    """Root mean square of what noise leaves."""
-    return float(np.sqrt(np.mean([getattr(each, name) ** 2 for each in least])))
 
 
 def main() -> int:

@@ -16,11 +16,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-from psf_random import KINDS, Verdict, run, scene_of  # noqa: E402
+from psf_random import KINDS, Verdict, run, scene_of
 
 
 def search(seeds: range, only: str | None, folder: Path) -> list[tuple[int, list[str], Verdict]]:

@@ -14,23 +14,22 @@ import os
 import sys
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-import numpy as np  # noqa: E402
-from scipy.ndimage import median_filter  # noqa: E402
-from scipy.special import ndtr  # noqa: E402
-from yardstick import unit  # noqa: E402
+import numpy as np
+from scipy.ndimage import median_filter
+from scipy.special import ndtr
+from yardstick import unit
 
-from gpu_extract.io.lines import night_sky  # noqa: E402
-from gpu_extract.perf.clock import cpu  # noqa: E402
-from gpu_extract.simulate import SimConfig, Simulation, simulate  # noqa: E402
-from gpu_extract.simulate.spectra import FIBRE_SKY, electrons_per_unit  # noqa: E402
-from gpu_extract.spots import centres  # noqa: E402
-from gpu_psf.series import series_at  # noqa: E402
-from gpu_psf.shift.run import shift_psf  # noqa: E402
-from gpu_psf.shift.surface import Surface, level  # noqa: E402
+from gpu_extract.io.lines import night_sky
+from gpu_extract.perf.clock import cpu
+from gpu_extract.simulate import SimConfig, Simulation, simulate
+from gpu_extract.simulate.spectra import FIBRE_SKY, electrons_per_unit
+from gpu_extract.spots import centres
+from gpu_psf.series import series_at
+from gpu_psf.shift.run import shift_psf
+from gpu_psf.shift.surface import Surface, level
 
 
 def least_errors(made: Simulation, shift: Surface) -> tuple[float, float]:

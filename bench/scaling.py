@@ -12,15 +12,17 @@ import argparse
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
 import numpy as np
+from yardstick import cpu_seconds
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Array, Image, Legendre, PsfModel, Status
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.data import Array, Frame, Image, Legendre, PsfModel, Status
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.instrument import psf_model
@@ -67,14 +69,9 @@ def image_of(psf: PsfModel, wave: Array) -> Image:
 
 def measure(image: Image, psf: PsfModel, config: ExtractConfig, repeat: int) -> tuple[float, int]:
     """Best CPU seconds of an extraction, and the fibres of it that left the narrow band."""
-    best, wide = np.inf, 0
-    for _ in range(repeat):
-        recorder = Recorder()
-        with recorder.span("all"):
-            frame = extract(image, psf, config, recorder=recorder)
-        best = min(best, next(s[4] for s in recorder.record()["spans"] if s[0] == "all"))
-        wide = int((frame.status > Status.EMPTY).any(axis=1).sum())
-    return float(best), wide
+    frames: list[Frame] = []
+    best = cpu_seconds(lambda: frames.append(extract(image, psf, config)), repeat)
+    return best, int((frames[-1].status > Status.EMPTY).any(axis=1).sum())
 
 
 def report(name: str, sizes: list[int], found: list[tuple[float, int]]) -> list[float]:
