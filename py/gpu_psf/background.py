@@ -10,7 +10,8 @@ import numpy as np
 from gpu_extract.data import Array, PsfModel
 from gpu_psf.continuum import between_lines, profile_image, row_polynomials
 from gpu_psf.data import Frame, Parameters, Pixels
-from gpu_psf.prepare import median_of, psf_of, traces_at
+from gpu_psf.light import throughput
+from gpu_psf.prepare import psf_of, traces_at
 from gpu_psf.series import legendre
 from gpu_psf.solve import State, Task
 from gpu_psf.sources import neighbours, sources_of
@@ -43,9 +44,9 @@ def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> B
     psf = psf_of(task.frame, state.now)
     if psf.tail is not None and psf.tail.amp.coeff.any() and not task.frame.tail:
         tails = sum((beyond(each.psf, each.spots, each.flux, whole) for each in sources_of(task, state, whole)), tails)
-    throughput, kept = _throughput(task, state), _kept(task)
+    share, kept = throughput(task.spots, state.flux, task.firm, task.frame.nfibre), _kept(task)
     found, per_row = np.zeros_like(whole.value), np.zeros(whole.value.shape[:2])
-    lit, profile = _lit(task, state, whole), profile_image(task.frame, state.now, whole, throughput)
+    lit, profile = _lit(task, state, whole), profile_image(task.frame, state.now, whole, share)
     on_fibres = profile > ON * profile.max()
     crowded = _crowded(lit | ~on_fibres | ~np.isfinite(whole.read_variance), kept)
     if continuum and not crowded:
@@ -53,7 +54,7 @@ def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> B
         found, per_row = between_lines(without, profile, lit)
     stored = np.zeros_like(task.pixels.value)
     stored[:, :-1] = (found + tails)[:, kept]
-    return Background(stored.ravel(), per_row, throughput, crowded)
+    return Background(stored.ravel(), per_row, share, crowded)
 
 
 def _crowded(taken: np.ndarray, kept: np.ndarray) -> bool:
@@ -81,7 +82,8 @@ def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> A
         columns += [beyond(_unit_tail(each.psf), each.spots, each.flux * each.spots.trace[:, k], whole)[:, kept]
                     for each in neighbours(task, state) for k in range(OF_OTHERS)]
     if continuum:
-        profile = profile_image(frame, state.now, whole, _throughput(task, state))
+        share = throughput(task.spots, state.flux, task.firm, frame.nfibre)
+        profile = profile_image(frame, state.now, whole, share)
         parts = row_polynomials(len(profile))
         for exposure in range(shape[0]):
             for image, part in zip((profile, np.ones_like(profile)), parts, strict=True):
@@ -123,16 +125,6 @@ def _unit_tail(psf: PsfModel) -> PsfModel:
     if psf.tail is None:
         return psf
     return replace(psf, tail=replace(psf.tail, amp=psf.tail.amp.same(1.0)))
-
-
-def _throughput(task: Task, state: State) -> Array:
-    """Light that fibres pass, as their lines have it in all exposures, (nfibre,); about 1."""
-    spots, firm = task.spots, task.firm
-    kind = spots.exposure * (spots.line.max() + 1) + spots.line
-    ratio = np.full((kind.max() + 1, task.frame.nfibre), np.nan)
-    ratio[kind[firm], spots.fibre[firm]] = state.flux[firm]
-    usual = median_of(ratio, axis=1)
-    return median_of(ratio / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
 
 
 def _lit(task: Task, state: State, whole: Pixels) -> np.ndarray:

@@ -9,8 +9,9 @@ from scipy.linalg import LinAlgError
 from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_psf.background import Background, background, columns_of, continuum_series, near_fibres, with_ground
 from gpu_psf.continuum import above_noise
-from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
-from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, median_of, parameters_of, traces_at
+from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels
+from gpu_psf.light import expected_light
+from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, parameters_of, traces_at
 from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
 from gpu_psf.series import legendre
@@ -221,20 +222,6 @@ def _chosen(task: Task, state: State) -> Task:
         raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, needed "
                           f"are {FEWEST}" + (f" ({full} spots are saturated or masked)" if full else ""))
     return replace(task, firm=firm)
-
-
-def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:
-    """What line and fibre make expected: median over the fibres times median over the lines, (nspot,)."""
-    kind = spots.exposure * (spots.line.max() + 1) + spots.line
-    table = np.full((kind.max() + 1, spots.fibre.max() + 1), np.nan)
-    table[kind[firm], spots.fibre[firm]] = flux[firm]
-    of_fibre = np.ones(table.shape[1])
-    of_line = np.zeros(len(table))
-    for _ in range(3):
-        of_line = median_of(table / of_fibre, axis=1)
-        of_fibre = median_of(table / np.where(of_line > 0, of_line, np.nan)[:, np.newaxis], axis=0)
-        of_fibre = np.where(of_fibre > 0, of_fibre, 1.0)
-    return of_line[kind] * of_fibre[spots.fibre]
 
 
 def _fibres(task: Task, state: State) -> tuple[IntArray, IntArray]:
