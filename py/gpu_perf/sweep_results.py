@@ -2,7 +2,7 @@
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gpu_perf.sweep import RECORDS, Point, point_of
 
 METRICS = {"load balance": "load_balance", "communication eff.": "communication_efficiency",
            "parallel eff.": "parallel_efficiency", "computation scaling": "computation_scaling"}
-Spread = tuple[float, float, float]
+Spread = tuple[float, float, float]      # lowest, median, highest
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,19 @@ def _row(point: Point, found: Mapping[Point, Mapping[int, Repeat]], failed: tupl
         metrics[number] = pop_metrics([w.seconds for w in own], [w.useful for w in own],
                                       ([w.seconds for w in other], [share * w.useful for w in other]))
     return Row(point, repeats, efficiency, metrics, failed)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve: its panel's row ("strong" or "weak"), its name, and for each number of ranks seconds, efficiency
+    and POP metrics, each with its spread; published: drawn in grey"""
+
+    mode: str
+    label: str
+    seconds: Mapping[int, Spread]
+    efficiency: Mapping[int, Spread]
+    metrics: Mapping[str, Mapping[int, Spread]] = field(default_factory=dict)
+    published: bool = False
 
 
 @dataclass(frozen=True)
