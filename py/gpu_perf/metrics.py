@@ -12,7 +12,7 @@ The formulas are those of pypop (metrics/mpi.py), for runs of one thread per ran
 
 so that what is lost adds up: parallel efficiency = load balance + communication efficiency - 1.
 """
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_extract.errors import InputError, did_you_mean
@@ -81,39 +81,27 @@ def windows(run: Run, focus: str | None = None) -> list[Window]:
             spans, seconds = rank.spans, rank.start_up + rank.elapsed
             times: tuple[tuple[float, float], ...] = ((-rank.start_up, rank.elapsed),)
         else:
-            spans = tuple(inside(rank.spans, focus))
-            own = [s for s in spans if s.name == focus and s.thread == 0]
+            held = list(within(rank.spans, lambda span: span.name == focus))
+            spans, own = tuple(span for _, span in held), [span for holder, span in held if span is holder]
             seconds, times = sum(s.seconds for s in own), tuple((s.start, s.end) for s in own)
             if not spans:
                 names = sorted({s.name for s in rank.top()})
                 raise InputError(f"rank {rank.rank} has no stage {focus!r}; there are {', '.join(names)}"
                                  + did_you_mean(focus, names))
-        outer = list(communication(spans))
+        spent = sum(span.seconds for holder, span in within(spans, is_communication) if span is holder)
         waiting = sum(s.seconds for s in spans if s.name.endswith(" agree"))
-        found.append(Window(rank, times, seconds, sum(s.seconds for s in outer), waiting, spans))
+        found.append(Window(rank, times, seconds, spent, waiting, spans))
     return found
 
 
-def inside(spans: Sequence[Span], name: str) -> Iterable[Span]:
-    """The outermost spans of that name and all that lie in them."""
-    held = -1
+def within(spans: Sequence[Span], wanted: Callable[[Span], bool]) -> Iterator[tuple[Span, Span]]:
+    """(outermost span of the first thread that is wanted, a span that lies in it), itself first."""
+    holder: Span | None = None
     for span in spans:
-        if span.thread == 0 and (held < 0 or span.depth <= held):
-            held = span.depth if span.name == name else -1
-        if held >= 0:
-            yield span
-
-
-def communication(spans: Sequence[Span]) -> Iterable[Span]:
-    """The outermost communication spans."""
-    held = -1
-    for span in spans:
-        if span.thread:
-            continue
-        if held < 0 or span.depth <= held:
-            held = span.depth if is_communication(span) else -1
-            if held >= 0:
-                yield span
+        if span.thread == 0 and (holder is None or span.depth <= holder.depth):
+            holder = span if wanted(span) else None
+        if holder is not None:
+            yield holder, span
 
 
 def pop_metrics(seconds: Sequence[float], useful: Sequence[float],
