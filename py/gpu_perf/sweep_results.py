@@ -9,8 +9,8 @@ from typing import Any
 
 from gpu_extract.errors import InputError
 from gpu_extract.perf.record import Run, read_run
-from gpu_perf.campaign import Outcome, load
 from gpu_perf.metrics import EXTRACTION, Metrics, pop_metrics, windows
+from gpu_perf.outcomes import Outcome, load
 from gpu_perf.sweep import RECORDS, Point, point_of
 
 METRICS = {"load balance": "load_balance", "communication eff.": "communication_efficiency",

@@ -1,7 +1,7 @@
 """Whether a campaign can be trusted, and in one sentence what it says of the machine."""
 from itertools import pairwise
 
-from gpu_perf.campaign import FINE
+from gpu_perf.outcomes import FINE
 from gpu_stress.rows import PAUSE, Campaign, cores_busy, gains
 
 OTHERS = 0.25         # cores that other work may keep busy, in the mean over a set

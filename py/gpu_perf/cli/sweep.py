@@ -20,7 +20,7 @@ from gpu_extract.cli.common import (
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from gpu_perf.campaign import Outcome
+    from gpu_perf.outcomes import Outcome
     from gpu_perf.sweep import Launch, Space
 
 PROG = "gpu_sweep"
@@ -113,7 +113,7 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
 def _check_outputs(args: argparse.Namespace) -> None:
     """Whatever the report could fail with after hours of runs. Raises InputError, OutputError."""
     from gpu_extract.io.atomic import check_apart, check_folder, check_target
-    from gpu_perf.campaign import STATE
+    from gpu_perf.outcomes import STATE
 
     if args.command == "run":
         check_folder(args.folder)

@@ -9,7 +9,8 @@ from gpu_extract import __version__
 from gpu_extract.cli.common import NAMES, at_least, check_threads, log, say
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import check_folder, write_json
-from gpu_perf.campaign import FINE, Outcome, run
+from gpu_perf.campaign import run
+from gpu_perf.outcomes import FINE, Outcome
 from gpu_stress.backend import open_module
 from gpu_stress.cli.stress_options import devices_of, spec_of
 from gpu_stress.machine import machine
