@@ -183,7 +183,8 @@ class Parameters:
     x, y: (nfibre, ntrace) Legendre coefficients, pixels
     shape: (nterm, nshape) coefficients of sigma x, sigma y (pixels), then GH-i-j without GH-0-0, j slowly
     ground: where they are fitted: (nshape,) coefficients of the tail's amplitude, then what continuum and stray light
-        have more than the background of the task, see `columns`; as many as are free, or more, which stay as they are
+        have more than the background of the task, see background.columns_of; as many as are free, or
+        more, which stay as they are
     """
 
     x: Array
