@@ -10,7 +10,6 @@ longer: kernels may be compiled) and 1 GB more than twice the file. Good is: ref
 Prints how many were which, each that was BAD, and ends with 1 if any was. --replay runs cases by number in this
 process, with their tracebacks (w in front: a whole command); the file is kept.
 """
-
 import argparse
 import multiprocessing
 import os
@@ -66,16 +65,14 @@ def work(pipe: Connection, cases: Cases, seed: int, numbers: list[tuple[int, boo
         taken = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         size = max((path.stat().st_size for path in cases.folder.glob("bad.fits*")), default=0)
         if taken > MEMORY + 2 * size:
-            verdict = Verdict(
-                BAD, verdict.kind, verdict.done, f"{taken / 1e6:.0f} MB for a file of {size / 1e6:.1f} MB"
-            )
+            words = f"{taken / 1e6:.0f} MB for a file of {size / 1e6:.1f} MB"
+            verdict = Verdict(BAD, verdict.kind, verdict.done, words)
         pipe.send((number, whole, verdict))
     pipe.close()
 
 
-def run_all(
-    cases: Cases, seed: int, numbers: list[tuple[int, bool]], seconds: float = float("inf")
-) -> Counter[tuple[str, str]]:
+def run_all(cases: Cases, seed: int, numbers: list[tuple[int, bool]],
+            seconds: float = float("inf")) -> Counter[tuple[str, str]]:
     """All of them, in processes that are started again where one dies; how many came to what. BAD ones are said."""
     found: Counter[tuple[str, str]] = Counter()
     start = clock.now()
@@ -125,10 +122,7 @@ def main() -> int:
             replay(Cases(Path(tempfile.mkdtemp(prefix="fuzz-"))), args.seed, args.replay.split(","))
             return 0
         start = clock.now()
-        last = args.first + max(count, whole)
-        numbers = [(n, True) for n in range(args.first, last)][:whole] + [(n, False) for n in range(args.first, last)][
-            :count
-        ]
+        numbers = [(args.first + n, kind) for kind, many in ((True, whole), (False, count)) for n in range(many)]
         found = run_all(cases, args.seed, numbers, 30 if args.smallest else float("inf"))
     for kind in sorted({kind for kind, _ in found}):
         print(f"{kind}: " + ", ".join(f"{n} {verdict}" for (of, verdict), n in sorted(found.items()) if of == kind))
