@@ -9,7 +9,6 @@ One bundle of 25 fibres; without files a simulated r frame. Prints
 - with --broad-*: the time of a broad PSF with strong tails (GAUSS-HERMITE2), in u, scaled to 25 x 2326 bins.
 u is the time of a 2000x2000 float64 dgemm on one core of the same run; CPU seconds, best of the repeats.
 """
-import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
+from parsing import parser_of
 from yardstick import cpu_seconds, unit
 
 from gpu_extract import solve as solver
@@ -105,12 +104,9 @@ def broad(image: Image, psf: PsfModel, wavelength: tuple[float, float, float], u
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, broad_range="6500,6700,1.0", repeat=3)
     for name in ("--image", "--psf", "--broad-image", "--broad-psf"):
         parser.add_argument(name)
-    parser.add_argument("--broad-range", default="6500,6700,1.0")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     config = ExtractConfig((5760.0, 5800.0 if args.smallest else 7620.0, 0.8), nspec=5 if args.smallest else 25)
     if args.image:

@@ -8,7 +8,6 @@ Good is: all ranks are gone within 30 s, the exit code is not 0, no file under a
 completes with the DATASUMs of the frames that one process makes, and no temporary file is left. A line for each kill,
 then how many were good.
 """
-import argparse
 import os
 import random
 import signal
@@ -21,6 +20,8 @@ from pathlib import Path
 from gpu_extract.perf import clock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from parsing import parser_of
+
 from ranks import ENVIRONMENT, is_used, launcher, processes_with, program, ranks_of, sums_of
 
 LIMIT = 30.0
@@ -119,11 +120,7 @@ def kill_once(chance: random.Random, frames: int, source: Path, whole: Sums) -> 
 
 def main() -> int:
     """Kill, and count."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, kills=50, seed=1).parse_args()
     frames, kills = (3, 1) if args.smallest else (8, args.kills)
     chance = random.Random(args.seed)
     before = set(Path("/dev/shm").glob("mpich_shm_*"))

@@ -7,7 +7,6 @@ and the same launcher on a program that only imports what gpu_extract does: the 
 Prints the seconds, the stages of rank 0, the peak memory of every rank (from /proc, while it runs), and how many fibres
 took which path.
 """
-import argparse
 import json
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from threading import Event, Thread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from astropy.io import fits
+from parsing import parser_of
 
 from gpu_extract.data import Status
 from gpu_extract.perf import clock
@@ -75,13 +75,9 @@ def timed(command: list[str]) -> tuple[float, dict[int, int]]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, ranks=2, nspec=500, repeat=3)
     parser.add_argument("--camera", choices=("b", "r", "z"), default="r")
     parser.add_argument("--program", choices=("dark", "bright"), default="dark")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.nspec, args.repeat = 25, 1

@@ -10,7 +10,6 @@ longer: kernels may be compiled) and 1 GB more than twice the file. Good is: ref
 Prints how many were which, each that was BAD, and ends with 1 if any was. --replay runs cases by number in this
 process, with their tracebacks (w in front: a whole command); the file is kept.
 """
-import argparse
 import multiprocessing
 import os
 import resource
@@ -31,6 +30,7 @@ from gpu_extract.perf import clock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from fuzz_cases import BAD, Cases, Verdict
+from parsing import parser_of
 
 SECONDS = 10  # of CPU: on a busy machine, too
 COMPILING = 120  # seconds that an extraction may take: it compiles kernels that no other case has needed
@@ -107,13 +107,8 @@ def replay(cases: Cases, seed: int, names: list[str]) -> None:
 
 def main() -> int:
     """Run the bench; 1 if a case was BAD."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--whole", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, count=100_000, whole=1000, first=0, seed=1)
     parser.add_argument("--replay", metavar="N,N")
-    parser.add_argument("--smallest", action="store_true", help="few cases: is the bench itself sound?")
     args = parser.parse_args()
     count, whole = (100, 4) if args.smallest else (args.count, args.whole)
     with tempfile.TemporaryDirectory() as name:

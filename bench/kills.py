@@ -13,7 +13,6 @@ The launcher is that of this Python's MPI (use an environment's own Python for t
 is started for it. --table: every process x signal once, at the stage "extract", in place of random ones.
 A line for each kill; then what was seen by process and signal, and how many were good.
 """
-import argparse
 import contextlib
 import random
 import signal
@@ -25,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "test" / "slurm"))
+from parsing import parser_of
 from strikes import LIMIT, PHASES, RANKS, SIGNALS, WHO, Job, Kill, strike
 
 from ranks import ENVIRONMENT, datasums, is_used, launcher, sums_of
@@ -133,12 +133,8 @@ def report(seen: dict[tuple[str, str], list[tuple[int, float, bool]]]) -> None:
 
 def main() -> int:
     """Kill, and count."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, kills=200, seed=1, table=False)
     parser.add_argument("--slurm", choices=("pmi2", "pmix"))
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     from gpu_extract.simulate import SimConfig, simulate, write_simulation
 

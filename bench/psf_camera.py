@@ -8,7 +8,6 @@ On a machine with other work the CPU's are the ones to look at: divided by the r
 show.
 --smallest is the camera tiny: to see that this runs.
 """
-import argparse
 import os
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
+from parsing import parser_of
 from psf_errors import cold, make_arc, uneven_lines
 from yardstick import unit
 
@@ -51,11 +50,7 @@ def small(folder: str) -> list[str]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="r")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, camera="r", ranks=2).parse_args()
     camera = "tiny" if args.smallest else args.camera
     with tempfile.TemporaryDirectory() as folder:
         inputs = small(folder) if args.smallest else simulated(folder, camera)

@@ -13,14 +13,13 @@ the faint one 0 or 1) and the errors of positions, stamps and shapes are at most
 is the bar for 20 of them and 3 standard deviations of such a root mean square of 150 or more traces' coefficients.
 The exit code is 1 where a case is not right. --smallest: all together on the camera tiny.
 """
-import argparse
 import os
 import sys
 from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
+from parsing import parser_of
 from psf_damage import CASES, STATUS_OF, Case, judged, make_case
 from psf_errors import root
 
@@ -48,12 +47,8 @@ def one(case: Case) -> bool:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cameras", default="r,b,z")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--first", type=int, default=100)
+    parser = parser_of(__doc__, cameras="r,b,z", seeds=1, first=100)
     parser.add_argument("--only", choices=CASES)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     right = True
     for camera in ["tiny"] if args.smallest else args.cameras.split(","):

@@ -29,8 +29,8 @@ from typing import Any
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
+from parsing import parser_of
 from psf_errors import Judge, add_cosmics, cold, least_errors, make_arc, true_part, uneven_lines, whole_gh
 from yardstick import unit
 
@@ -154,18 +154,10 @@ def pooled(known: dict[str, Any]) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="r")
-    parser.add_argument("--psf", default=None)
-    parser.add_argument("--first", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--off", default="1,-2")
+    parser = parser_of(__doc__, camera="r", psf=None, first=100, seeds=5, off="1,-2", extract=False, seconds=np.inf)
     parser.add_argument("--cosmics", type=float, default=0.0, help="share of pixels with a cosmic ray, not masked")
     parser.add_argument("--warm", action="store_true", help="start with the true shapes")
-    parser.add_argument("--extract", action="store_true")
     parser.add_argument("--keep", default=None, metavar="FILE")
-    parser.add_argument("--seconds", type=float, default=np.inf)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.camera, args.first, args.seeds = "tiny", 0, 1

@@ -9,15 +9,14 @@ must leave (Cramer and Rao) of a surface with these terms: the root mean square 
 the CCD in every fibre, each known in wavelength, as bright as it is, over a flat continuum. --smallest is the camera
 tiny: to see that this runs.
 """
-import argparse
 import os
 import sys
 from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
+from parsing import parser_of
 from scipy.ndimage import median_filter
 from scipy.special import ndtr
 from yardstick import unit
@@ -68,13 +67,8 @@ def least_errors(made: Simulation, shift: Surface) -> tuple[float, float]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cameras", default="r,z,b")
-    parser.add_argument("--by", default="0.37,-0.5")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--program", default="dark")
+    parser = parser_of(__doc__, cameras="r,z,b", by="0.37,-0.5", seeds=1, program="dark")
     parser.add_argument("--exptime", type=float, default=None)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     dx, dy = (float(word) for word in args.by.split(","))
     for camera in ["tiny"] if args.smallest else args.cameras.split(","):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
+from parsing import parser_of
 from psf_errors import Errors, Judge, cold, least_errors, root, true_part, uneven_lines, whole_gh
 from psf_tails import CORE, INDEX, rising_tail, tailed_arc
 
@@ -80,14 +80,7 @@ def one(true: PsfModel, fibres: tuple[int, int], args: argparse.Namespace, seed:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="z")
-    parser.add_argument("--first", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--amplitude", type=float, default=0.005)
-    parser.add_argument("--continuum", type=float, default=3.0)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, camera="z", first=100, seeds=3, amplitude=0.005, continuum=3.0).parse_args()
     if args.smallest:
         args.camera, args.first, args.seeds = "tiny", 0, 1
     fibres = (args.first, args.first + (5 if args.smallest else 25))

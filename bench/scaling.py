@@ -8,7 +8,6 @@ are everywhere those of the middle of the range: what grows is the number of bin
 unit, the largest departure from the straight line through the points that departs least from them, relative to each,
 and how many fibres left the narrow band, which costs them many times the others' time: none should.
 """
-import argparse
 import os
 import sys
 from dataclasses import replace
@@ -17,8 +16,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
+from parsing import parser_of
 from yardstick import cpu_seconds
 
 from gpu_extract.config import ExtractConfig
@@ -106,11 +105,7 @@ def draw(path: str, series: dict[str, tuple[list[int], list[float]]]) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--plot")
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, repeat=3, plot=None).parse_args()
     fibres, lengths = [25, 50, 100, 200, 350, 500], [500, 1000, 2000, 3500, 5000]
     grid = (FIRST, 7620.0, STEP)
     if args.smallest:

@@ -10,7 +10,6 @@ broken fibres and 1 % of all pixels masked. Prints
   how many fibres left the narrow band, and how far the two results are apart, in sigma.
 CPU seconds, best of the repeats.
 """
-import argparse
 import os
 import sys
 from dataclasses import replace
@@ -19,9 +18,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
 from cameras import WORSE
+from parsing import parser_of
 from yardstick import cpu_seconds, unit
 
 from gpu_extract import solve as solver
@@ -123,11 +122,7 @@ def show(normal: Normal, figure: str | None) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--figure")
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, repeat=3, figure=None).parse_args()
     repeat = 1 if args.smallest else args.repeat
     u = unit(repeat)
     for n, (camera, program, name, defects) in enumerate(CASES[:1] if args.smallest else CASES):
