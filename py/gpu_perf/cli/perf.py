@@ -74,16 +74,7 @@ def _body(args: argparse.Namespace) -> int:
         check_apart((("FILE", args.file), ("--reference", getattr(args, "reference", None)),
                      ("--ceilings", None if machine == "here" else machine)),
                     (("--html" if getattr(args, "html", None) else "-o", target),))
-    if args.command == "proflog":
-        print_profile(args)
-    elif args.command == "nsys":
-        from gpu_perf import nsys, nsys_report
-
-        _tell(args, nsys_report.report_of(nsys.read_profile(Path(args.file))))
-    elif args.command == "talp":
-        _talp(args)
-    else:
-        _report(args)
+    {"report": _report, "nsys": _nsys, "talp": _talp, "proflog": print_profile}[args.command](args)
     return ExitCode.DONE
 
 
@@ -94,6 +85,12 @@ def _report(args: argparse.Namespace) -> None:
     reference = read_run(Path(args.reference)) if args.reference else None
     asked = Asked(reference, args.focus, ceilings(args.ceilings))
     _tell(args, report_of(read_run(Path(args.file)), asked))
+
+
+def _nsys(args: argparse.Namespace) -> None:
+    from gpu_perf import nsys, nsys_report
+
+    _tell(args, nsys_report.report_of(nsys.read_profile(Path(args.file))))
 
 
 def _tell(args: argparse.Namespace, report: "Report") -> None:
