@@ -9,16 +9,18 @@ One bundle of 25 fibres; without files a simulated r frame. Prints
 - with --broad-*: the time of a broad PSF with strong tails (GAUSS-HERMITE2), in u, scaled to 25 x 2326 bins.
 u is the time of a 2000x2000 float64 dgemm on one core of the same run; CPU seconds, best of the repeats.
 """
-import argparse
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
+from yardstick import cpu_seconds, unit
 
 from gpu_extract import solve as solver
 from gpu_extract.bundle import dense_part, locate, make_normal
@@ -28,24 +30,14 @@ from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.narrow import simd_finish
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
-from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.perf.clock import cpu
+from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract, prepare
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.solve import simd_strengths, simd_substitute
 
 PAD = 60
-
-
-def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
-    """Best CPU seconds of some work."""
-    best = np.inf
-    for _ in range(repeat):
-        recorder = Recorder()
-        with recorder.span("work"):
-            work()
-        best = min(best, next(s[4] for s in recorder.record()["spans"] if s[0] == "work"))
-    return float(best)
 
 
 def against_dense(image: Image, psf: PsfModel, config: ExtractConfig) -> None:
@@ -70,10 +62,9 @@ class Timed:
 
     def __call__(self, *args: object) -> object:
         """Call it."""
-        recorder = Recorder()
-        with recorder.span("work"):
-            result = self.function(*args)
-        self.seconds += recorder.record()["spans"][0][4]
+        start = cpu()
+        result = self.function(*args)
+        self.seconds += cpu() - start
         return result
 
 
@@ -113,12 +104,9 @@ def broad(image: Image, psf: PsfModel, wavelength: tuple[float, float, float], u
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, broad_range="6500,6700,1.0", repeat=3)
     for name in ("--image", "--psf", "--broad-image", "--broad-psf"):
         parser.add_argument(name)
-    parser.add_argument("--broad-range", default="6500,6700,1.0")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     config = ExtractConfig((5760.0, 5800.0 if args.smallest else 7620.0, 0.8), nspec=5 if args.smallest else 25)
     if args.image:
@@ -128,8 +116,7 @@ def main() -> int:
         image, psf = made.image, made.psf
     repeat = 1 if args.smallest else args.repeat
     extract(image, psf, config)
-    matrix = np.random.default_rng(1).random((2000, 2000))
-    u = cpu_seconds(lambda: matrix @ matrix, repeat)
+    u = unit(repeat)
     print(f"u: {1e3 * u:.0f} ms")
     against_dense(image, psf, config)
     cost_of_checks(image, psf, config, repeat)

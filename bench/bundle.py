@@ -26,9 +26,10 @@ from time import process_time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
 from numba import njit
+from parsing import parser_of
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, PsfModel
@@ -159,14 +160,10 @@ def best(times: list[dict[str, float]]) -> dict[str, float]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image")
-    parser.add_argument("--psf")
+    parser = parser_of(__doc__, image=None, psf=None, repeat=5)
     parser.add_argument("--core", default="auto", choices=("auto", "banded", "dense"))
-    parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--against", type=Path)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.worker:
         work_when_asked(args)

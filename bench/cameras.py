@@ -8,14 +8,15 @@ expectation, so that pulls = (flux - R truth) sqrt(ivar) of unmasked bins are st
 within 0.03 of 0 and their standard deviation within 0.02 of 1. Ends with exit code 1 where they do not.
 --from: the first fibre; the edge of the CCD is at other wavelengths in the middle of the slit, and couplings differ.
 """
-import argparse
 import os
 import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Frame, Status
@@ -39,10 +40,8 @@ def pulls_of(frame: Frame, truth: Array) -> Array:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nspec", type=int, default=50)
+    parser = parser_of(__doc__, nspec=50)
     parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     print("camera program defects      bins  masked    mean      sd  status                      seconds")
     worst = 0

@@ -21,6 +21,9 @@ from heapq import heapreplace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from parsing import parser_of
+
 CORES = 2, 4, 16
 HERE = Path(__file__).resolve().parent.parent
 STEPS = {"native_lowering": "writing LLVM's text", "lower_part": "writing LLVM's text",
@@ -100,10 +103,8 @@ def best(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=1)
+    parser = parser_of(__doc__, repeat=1)
     parser.add_argument("--against", type=Path)
-    parser.add_argument("--smallest", action="store_true")
     parser.add_argument("--within", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.within:

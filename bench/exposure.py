@@ -31,6 +31,7 @@ from gpu_extract.run import extract
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from exposures import judge, record
+from parsing import parser_of
 
 from ranks import launcher, program, used_by_others
 
@@ -96,14 +97,7 @@ def compare(image: Path, folder: Path, grid: tuple[float, float, float], repeat:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=12)
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--folder")
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, frames=12, nspec=500, ranks=2, repeat=3, folder=None).parse_args()
     args.camera, grid = "r0", (5760.0, 7620.0, 0.8)
     args.options, args.fibres = [], [] if args.nspec == 500 else ["-n", str(args.nspec)]
     if args.smallest:

@@ -8,7 +8,6 @@ Good is: all ranks are gone within 30 s, the exit code is not 0, no file under a
 completes with the DATASUMs of the frames that one process makes, and no temporary file is left. A line for each kill,
 then how many were good.
 """
-import argparse
 import os
 import random
 import signal
@@ -21,7 +20,9 @@ from pathlib import Path
 from gpu_extract.perf import clock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-from ranks import ENVIRONMENT, datasums, is_used, launcher, processes_with, program, ranks_of
+from parsing import parser_of
+
+from ranks import ENVIRONMENT, is_used, launcher, processes_with, program, ranks_of, sums_of
 
 LIMIT = 30.0
 STARTS = 0.2          # share of the kills that comes while the ranks start
@@ -57,15 +58,9 @@ def plan(chance: random.Random, frames: int) -> Kill:
     return Kill(ranks, groups, chance.randrange(frames), 0.5 * chance.random())
 
 
-def sums_of(folder: Path) -> Sums:
+def all_sums(folder: Path) -> Sums:
     """DATASUMs of all frames of a folder; nothing for one that is broken."""
-    found: Sums = {}
-    for path in sorted(folder.glob("frame-*.fits")):
-        try:
-            found[path.name] = datasums(path)
-        except (ValueError, KeyError, OSError):
-            found[path.name] = {}
-    return found
+    return {path.name: sums_of(path) for path in sorted(folder.glob("frame-*.fits"))}
 
 
 def command(frames: int, folder: Path, ranks: int, groups: int) -> list[str]:
@@ -112,9 +107,9 @@ def kill_once(chance: random.Random, frames: int, source: Path, whole: Sums) -> 
             struck = strike(kill, chance, frames, folder)
             if struck is None:
                 continue
-            sound = all(whole[name] == sums for name, sums in sums_of(folder).items())
+            sound = all(whole[name] == sums for name, sums in all_sums(folder).items())
             rerun = subprocess.run(command(frames, folder, 0, 1), env=ENVIRONMENT, check=False).returncode
-            same = sums_of(folder) == whole
+            same = all_sums(folder) == whole
             clean = not [path for path in folder.iterdir() if path.name.startswith(".")]
     when = f"{kill.seconds:.2f} s after " + ("the start" if kill.frames is None else f"frame {kill.frames}")
     good = struck.gone <= LIMIT and struck.code not in (0, None) and sound and rerun == 0 and same and clean
@@ -125,18 +120,14 @@ def kill_once(chance: random.Random, frames: int, source: Path, whole: Sums) -> 
 
 def main() -> int:
     """Kill, and count."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, kills=50, seed=1).parse_args()
     frames, kills = (3, 1) if args.smallest else (8, args.kills)
     chance = random.Random(args.seed)
     before = set(Path("/dev/shm").glob("mpich_shm_*"))
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "whole"
         subprocess.run(command(frames, source, 0, 1), env=ENVIRONMENT, check=True)
-        whole = sums_of(source)
+        whole = all_sums(source)
         good = 0
         for number in range(kills):
             said, right = kill_once(chance, frames, source, whole)

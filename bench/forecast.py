@@ -10,7 +10,6 @@ it prints the inputs, the model against the points (bar: 15 %), and the tables; 
 is printed into the page, between its marks. --folder keeps the simulated images (1.7 GB) from one call to the next.
 Where other work takes part of the cores, the points, and so the check, mean little: what it took is printed.
 """
-import argparse
 import io
 import json
 import os
@@ -38,6 +37,7 @@ from gpu_extract.run import extract
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from exposures import judge, record, values
 from forecast_model import Cost, Costs, Machine, exposure, extraction, interval
+from parsing import parser_of
 
 from ranks import launcher, program, used_by_others
 
@@ -230,13 +230,8 @@ def draw(curves: dict[str, dict[str, list[tuple[float, float, float]]]], folder:
 
 def main() -> int:
     """Measure or read the costs, check, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true")
+    parser = parser_of(__doc__, measure=False, folder=None, figures=None, page=None)
     parser.add_argument("--costs", default=str(Path(__file__).with_suffix(".json")))
-    parser.add_argument("--folder")
-    parser.add_argument("--figures")
-    parser.add_argument("--page")
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         if args.measure or args.smallest:

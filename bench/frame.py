@@ -7,19 +7,20 @@ and the same launcher on a program that only imports what gpu_extract does: the 
 Prints the seconds, the stages of rank 0, the peak memory of every rank (from /proc, while it runs), and how many fibres
 took which path.
 """
-import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from threading import Event, Thread
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from astropy.io import fits
+from parsing import parser_of
 
 from gpu_extract.data import Status
 from gpu_extract.perf import clock
+from ranks import launcher, program
 
 IMPORTS = ("import gpu_extract.run, gpu_extract.io.frame, gpu_extract.io.image, gpu_extract.io.psf; "
            "import gpu_extract.ranks.comm; "
@@ -74,29 +75,20 @@ def timed(command: list[str]) -> tuple[float, dict[int, int]]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, ranks=2, nspec=500, repeat=3)
     parser.add_argument("--camera", choices=("b", "r", "z"), default="r")
     parser.add_argument("--program", choices=("dark", "bright"), default="dark")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.nspec, args.repeat = 25, 1
-    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
-    if args.ranks > 1 and mpiexec is None:
-        print("skipped: no mpiexec; install the mpi extra")
-        return 0
-    launcher = [str(mpiexec), "-n", str(args.ranks)] if args.ranks > 1 else []
-    programs = Path(__file__).resolve().parent.parent / "bin"
+    start = launcher(args.ranks if args.ranks > 1 else 0)
     with tempfile.TemporaryDirectory() as folder:
         record, image = Path(folder) / "perf.json", f"{folder}/image.fits"
-        timed([sys.executable, str(programs / "gpu_simulate"), "--camera", args.camera, "--program", args.program,
+        timed([*program("gpu_simulate"), "--camera", args.camera, "--program", args.program,
                "-n", str(args.nspec), "--truth-out", "none", "-o", image])
-        command = [*launcher, sys.executable, str(programs / "gpu_extract"), "-n", str(args.nspec), "-i", image, "-p",
+        command = [*start, *program("gpu_extract"), "-n", str(args.nspec), "-i", image, "-p",
                    f"{folder}/image-psf.fits", "-o", f"{folder}/frame.fits", "--perf", str(record)]
-        imports = [*launcher, sys.executable, "-c", IMPORTS.format(mpi=args.ranks > 1)]
+        imports = [*start, sys.executable, "-c", IMPORTS.format(mpi=args.ranks > 1)]
         timed(command)
         pairs = [(timed(imports)[0], timed(command)) for _ in range(args.repeat)]
         idle = min(pair[0] for pair in pairs)

@@ -10,8 +10,6 @@ longer: kernels may be compiled) and 1 GB more than twice the file. Good is: ref
 Prints how many were which, each that was BAD, and ends with 1 if any was. --replay runs cases by number in this
 process, with their tracebacks (w in front: a whole command); the file is kept.
 """
-
-import argparse
 import multiprocessing
 import os
 import resource
@@ -32,6 +30,7 @@ from gpu_extract.perf import clock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 from fuzz_cases import BAD, Cases, Verdict
+from parsing import parser_of
 
 SECONDS = 10  # of CPU: on a busy machine, too
 COMPILING = 120  # seconds that an extraction may take: it compiles kernels that no other case has needed
@@ -66,16 +65,14 @@ def work(pipe: Connection, cases: Cases, seed: int, numbers: list[tuple[int, boo
         taken = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         size = max((path.stat().st_size for path in cases.folder.glob("bad.fits*")), default=0)
         if taken > MEMORY + 2 * size:
-            verdict = Verdict(
-                BAD, verdict.kind, verdict.done, f"{taken / 1e6:.0f} MB for a file of {size / 1e6:.1f} MB"
-            )
+            words = f"{taken / 1e6:.0f} MB for a file of {size / 1e6:.1f} MB"
+            verdict = Verdict(BAD, verdict.kind, verdict.done, words)
         pipe.send((number, whole, verdict))
     pipe.close()
 
 
-def run_all(
-    cases: Cases, seed: int, numbers: list[tuple[int, bool]], seconds: float = float("inf")
-) -> Counter[tuple[str, str]]:
+def run_all(cases: Cases, seed: int, numbers: list[tuple[int, bool]],
+            seconds: float = float("inf")) -> Counter[tuple[str, str]]:
     """All of them, in processes that are started again where one dies; how many came to what. BAD ones are said."""
     found: Counter[tuple[str, str]] = Counter()
     start = clock.now()
@@ -110,13 +107,8 @@ def replay(cases: Cases, seed: int, names: list[str]) -> None:
 
 def main() -> int:
     """Run the bench; 1 if a case was BAD."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--whole", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, count=100_000, whole=1000, first=0, seed=1)
     parser.add_argument("--replay", metavar="N,N")
-    parser.add_argument("--smallest", action="store_true", help="few cases: is the bench itself sound?")
     args = parser.parse_args()
     count, whole = (100, 4) if args.smallest else (args.count, args.whole)
     with tempfile.TemporaryDirectory() as name:
@@ -125,10 +117,7 @@ def main() -> int:
             replay(Cases(Path(tempfile.mkdtemp(prefix="fuzz-"))), args.seed, args.replay.split(","))
             return 0
         start = clock.now()
-        last = args.first + max(count, whole)
-        numbers = [(n, True) for n in range(args.first, last)][:whole] + [(n, False) for n in range(args.first, last)][
-            :count
-        ]
+        numbers = [(args.first + n, kind) for kind, many in ((True, whole), (False, count)) for n in range(many)]
         found = run_all(cases, args.seed, numbers, 30 if args.smallest else float("inf"))
     for kind in sorted({kind for kind, _ in found}):
         print(f"{kind}: " + ", ".join(f"{n} {verdict}" for (of, verdict), n in sorted(found.items()) if of == kind))

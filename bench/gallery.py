@@ -7,13 +7,15 @@ What -o keeps of each page are the strips of the CCD and the maps, one below the
 doc/figures/gallery the pictures of doc/gallery.md. Prints what the extraction itself said: warnings, median chi2pix,
 pulls. --smallest draws one page of the tiny camera: to see that this still runs.
 """
-import argparse
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 from PIL import Image as Picture
 
 from gpu_extract import ExtractConfig, Frame, extract
@@ -76,10 +78,9 @@ CASES = {
 
 def main() -> int:
     """Draw and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=list(CASES))
     parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         target = args.output or Path(folder) / "kept"

@@ -25,7 +25,6 @@ The rules, which stay as they are so that figures of different versions compare:
 For the code of commit d05421e, with one lane along wavelength per fibre, this gives 200 to 350 ms, which is what a
 study by hand expected of it.
 """
-import argparse
 import os
 import sys
 from collections import defaultdict
@@ -36,10 +35,10 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 from gpu_code import SAMPLES, compiled, compiled_together, nvdisasm, nvrtc, walk
 from gpu_paths import FIRST, PATHS
 from gpu_stub import Launch, warm_frame
+from parsing import parser_of
 
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import all_kernels
@@ -185,12 +184,7 @@ def report(nspec: int, kernels: int, only: str = "") -> None:
 
 def main() -> int:
     """Print the model, or the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--kernels", type=int, default=25)
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, nspec=500, kernels=25, table=False).parse_args()
     if nvrtc() is None or (nvdisasm() is None and not args.table):
         print("gpu_model.py: no " + ("NVRTC" if nvrtc() is None else "nvdisasm") + " here: pip install "
               "nvidia-cuda-nvrtc-cu12 nvidia-cuda-nvdisasm")

@@ -18,6 +18,8 @@ from pathlib import Path
 from isal import isal_zlib
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from parsing import parser_of
+
 from gpu_extract.io.content import Content
 from gpu_extract.io.pack import write_packed
 from gpu_extract.perf import clock
@@ -89,14 +91,9 @@ def many_frames(args: argparse.Namespace, folder: Path, images: dict[str, Path])
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, ranks=2, nspec=500, repeat=3, frames=6)
     parser.add_argument("image", type=Path, nargs="?")
     parser.add_argument("psf", type=Path, nargs="?")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--frames", type=int, default=6)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     args.options = ["--no-gpu", "--loglevel", "error", "-n", str(args.nspec)]
     if args.smallest:

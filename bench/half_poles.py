@@ -13,14 +13,15 @@ becomes small. Prints it for every rung, of as few groups and sums as reach GOAL
 the table, in which numbers have five digits (the last ones may depend on the library that solves). Ends with exit code
 1 where the table's errors are not what it says. --smallest: one rung.
 """
-import argparse
 import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 
 import gpu_extract
 from gpu_extract.decorrelate.poles import LADDER, unit_poles
@@ -115,10 +116,7 @@ def error_of(rung: dict[str, Any]) -> float:
 
 def main() -> int:
     """Compare or write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("write", "smallest"):
-        parser.add_argument(f"--{name}", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, write=False).parse_args()
     found = [of_rung(*rung) for rung in LADDER[:1 if args.smallest else None]]
     if args.write:
         rows = re.sub(r"\[\s+(-?\d[^\]]*?)\s+\]", lambda row: "[" + re.sub(r"\s+", " ", row[1]) + "]",

@@ -15,8 +15,11 @@ those of ruptures.
 """
 import argparse
 import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 from scipy.special import stdtrit
 
 from gpu_perf.changes import ALPHA, centres, find_changes, noise_of
@@ -77,12 +80,7 @@ def is_there(times: np.ndarray, place: int) -> bool:
 
 def main() -> int:
     """Count, print, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--histories", type=int, default=1000)
-    parser.add_argument("--noise", type=float, default=0.03)
-    parser.add_argument("--slower", type=float, default=1.10)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, histories=1000, noise=0.03, slower=1.10).parse_args()
     if args.smallest:
         args.histories = 40
     print(f"{args.histories} histories each, noise {args.noise:.0%} of a repeat, {args.slower:.2f} times slower")

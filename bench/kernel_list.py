@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import problems
 from numba.core import sigutils
+from parsing import parser_of
 
 from gpu_extract.cli import extract as cli_extract
 from gpu_extract.cli import simulate as cli_simulate
@@ -159,11 +160,7 @@ def seconds_of(kernels: list[kernel_list.Kernel]) -> dict[tuple[str, str, str], 
 
 def main() -> int:
     """Run, compare, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--times", action="store_true")
-    parser.add_argument("--seeds", type=int, default=26)
-    parser.add_argument("--smallest", action="store_true")
+    parser = parser_of(__doc__, write=False, times=False, seeds=26)
     args, uses = parser.parse_args(), Uses()
     old = json.loads(TABLE.read_text(encoding="ascii")) if TABLE.exists() else {}
     known = {(r["module"], r["name"], json.dumps(r["arguments"])): r["seconds"]

@@ -8,15 +8,17 @@ for each pixel edge), the rate it is done at and its share of the rate of a 2000
 stages wait for memory, the bytes they must move at least, against a copy of 80 MB. Second table: every compiled kernel
 that is called from Python, calls and best time. Timing the kernels costs 1 us a call.
 """
-import argparse
 import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
 from bundle import problem, yardsticks
 from numba.core.dispatcher import Dispatcher
+from parsing import parser_of
 
 from gpu_extract.cli.performance import problem as problem_of
 from gpu_extract.config import ExtractConfig
@@ -88,13 +90,9 @@ def copy_rate() -> float:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image")
-    parser.add_argument("--psf")
+    parser = parser_of(__doc__, image=None, psf=None, repeat=7)
     parser.add_argument("--core", default="auto", choices=("auto", "banded"))
-    parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--only", metavar="WORD", default="", help="kernels with this in their names, however short")
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     size = 500 if args.smallest else 2000
     image, psf, config = problem(args)

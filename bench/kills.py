@@ -13,7 +13,6 @@ The launcher is that of this Python's MPI (use an environment's own Python for t
 is started for it. --table: every process x signal once, at the stage "extract", in place of random ones.
 A line for each kill; then what was seen by process and signal, and how many were good.
 """
-import argparse
 import contextlib
 import random
 import signal
@@ -23,11 +22,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench" / "tools"), str(ROOT / "test" / "slurm")]
-from strikes import LIMIT, PHASES, RANKS, SIGNALS, WHO, Job, Kill, strike  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "test" / "slurm"))
+from parsing import parser_of
+from strikes import LIMIT, PHASES, RANKS, SIGNALS, WHO, Job, Kill, strike
 
-from ranks import ENVIRONMENT, datasums, is_used, launcher  # noqa: E402
+from ranks import ENVIRONMENT, datasums, is_used, launcher, sums_of
 
 SUSPENDED = 12.0            # seconds that a whole job is suspended: longer than a rank alone may be stopped
 OLD = b"the old frame"
@@ -37,14 +37,6 @@ ASKED, LOST, DONE = {75}, {4}, {0}            # 0: where the signal came to a ra
 OWN = {"mpiexec.hydra": {9, 255, -1, -9}, "mpiexec": {1, 137, -9}, "srun": {137, 143, -1, -9}}
 # who does not heed it: the run goes on
 DEAF = {("mpiexec.hydra", "proxy", "TERM"), ("mpiexec.hydra", "proxy", "INT"), ("srun", "launcher", "INT")}
-
-
-def sums_of(path: Path) -> dict[str, str] | None:
-    """DATASUMs of a frame; None where it is broken."""
-    try:
-        return datasums(path)
-    except (ValueError, KeyError, OSError):
-        return None
 
 
 def allowed(job: Job, kill: Kill) -> set[int]:
@@ -141,12 +133,8 @@ def report(seen: dict[tuple[str, str], list[tuple[int, float, bool]]]) -> None:
 
 def main() -> int:
     """Kill, and count."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, kills=200, seed=1, table=False)
     parser.add_argument("--slurm", choices=("pmi2", "pmix"))
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     from gpu_extract.simulate import SimConfig, simulate, write_simulation
 

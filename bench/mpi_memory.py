@@ -21,6 +21,8 @@ from gpu_extract.exposure.layout import choose_groups
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from parsing import parser_of
+
 from ranks import PARTS, datasums, launcher, most_memory, program
 
 IN_FLIGHT = 0.55       # GB for each group of an exposure: see doc/exposures.md
@@ -65,15 +67,9 @@ def exposure(args: argparse.Namespace, folder: Path, grid: list[str]) -> list[st
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="r")
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--ranks", default="1,4")
+    parser = parser_of(__doc__, camera="r", nspec=500, ranks="1,4", frames=0, folder=None)
     parser.add_argument("--model", action="store_true", help="also write the model image")
-    parser.add_argument("--frames", type=int, default=0)
     parser.add_argument("--groups", type=int)
-    parser.add_argument("--folder")
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.camera, args.nspec, args.ranks = "tiny", 10, "1,2"

@@ -32,8 +32,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 
 from gpu_extract.bundle import Job, project_model
 from gpu_extract.checks.odd_pixels import touched
@@ -371,14 +372,8 @@ QUESTIONS: dict[str, Callable[[Report, argparse.Namespace], None]] = {
 
 def main() -> int:
     """Parse, ask, say."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--frames", type=int, default=2000)
-    parser.add_argument("--cosmics", type=int, default=4)
-    parser.add_argument("--turns", type=int, default=7)
+    parser = parser_of(__doc__, frames=2000, cosmics=4, turns=7, first=1, keep=None)
     parser.add_argument("--only", default=",".join(QUESTIONS))
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--keep")
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.frames, args.cosmics, args.turns = 4, 1, 1

@@ -8,26 +8,24 @@ On a machine with other work the CPU's are the ones to look at: divided by the r
 show.
 --smallest is the camera tiny: to see that this runs.
 """
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+import numpy as np
+from parsing import parser_of
+from psf_errors import cold, make_arc, uneven_lines
+from yardstick import unit
 
-import numpy as np  # noqa: E402
-from psf_errors import cold, make_arc, uneven_lines  # noqa: E402
-from yardstick import unit  # noqa: E402
-
-from gpu_extract.io.image import write_image  # noqa: E402
-from gpu_extract.io.psf import write_psf  # noqa: E402
-from gpu_extract.perf.clock import now  # noqa: E402
-from gpu_extract.simulate.instrument import psf_model  # noqa: E402
-from ranks import ENVIRONMENT, launcher, program  # noqa: E402
+from gpu_extract.io.image import write_image
+from gpu_extract.io.psf import write_psf
+from gpu_extract.perf.clock import now
+from gpu_extract.simulate.instrument import psf_model
+from ranks import ENVIRONMENT, launcher, program
 
 
 def simulated(folder: str, camera: str) -> list[str]:
@@ -52,11 +50,7 @@ def small(folder: str) -> list[str]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="r")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, camera="r", ranks=2).parse_args()
     camera = "tiny" if args.smallest else args.camera
     with tempfile.TemporaryDirectory() as folder:
         inputs = small(folder) if args.smallest else simulated(folder, camera)

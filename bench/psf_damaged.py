@@ -13,22 +13,19 @@ the faint one 0 or 1) and the errors of positions, stamps and shapes are at most
 is the bar for 20 of them and 3 standard deviations of such a root mean square of 150 or more traces' coefficients.
 The exit code is 1 where a case is not right. --smallest: all together on the camera tiny.
 """
-import argparse
 import os
 import sys
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from parsing import parser_of
+from psf_damage import CASES, STATUS_OF, Case, judged, make_case
+from psf_errors import root
 
-import numpy as np  # noqa: E402
-from psf_damage import CASES, STATUS_OF, Case, judged, make_case  # noqa: E402
-from psf_errors import Errors  # noqa: E402
-
-from gpu_extract.simulate.instrument import psf_model  # noqa: E402
-from gpu_psf.data import FitConfig  # noqa: E402
-from gpu_psf.fit import fit_bundle  # noqa: E402
+from gpu_extract.simulate.instrument import psf_model
+from gpu_psf.data import FitConfig
+from gpu_psf.fit import fit_bundle
 
 MOST = 1.3
 NAMES = "x", "y", "stamp", "shape"
@@ -48,19 +45,10 @@ def one(case: Case) -> bool:
     return right
 
 
-def root(least: list[Errors], name: str) -> float:
-    """Root mean square of what noise leaves."""
-    return float(np.sqrt(np.mean([getattr(each, name) ** 2 for each in least])))
-
-
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cameras", default="r,b,z")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--first", type=int, default=100)
+    parser = parser_of(__doc__, cameras="r,b,z", seeds=1, first=100)
     parser.add_argument("--only", choices=CASES)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     right = True
     for camera in ["tiny"] if args.smallest else args.cameras.split(","):

@@ -27,26 +27,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+import numpy as np
+from parsing import parser_of
+from psf_errors import Judge, add_cosmics, cold, least_errors, make_arc, true_part, uneven_lines, whole_gh
+from yardstick import unit
 
-import numpy as np  # noqa: E402
-from psf_errors import Judge, cold, least_errors, make_arc, true_part, uneven_lines, whole_gh  # noqa: E402
-from yardstick import unit  # noqa: E402
-
-from gpu_extract import ExtractConfig, extract  # noqa: E402
-from gpu_extract.data import PsfModel  # noqa: E402
-from gpu_extract.io.presets import camera_preset  # noqa: E402
-from gpu_extract.io.psf import read_psf  # noqa: E402
-from gpu_extract.perf.clock import cpu, now  # noqa: E402
-from gpu_extract.perf.recorder import peak_memory  # noqa: E402
-from gpu_extract.simulate import SimConfig, simulate  # noqa: E402
-from gpu_extract.simulate.instrument import psf_model  # noqa: E402
-from gpu_psf.data import FitConfig  # noqa: E402
-from gpu_psf.fit import fit_bundle  # noqa: E402
-from gpu_psf.lamp import shipped_lines  # noqa: E402
-from gpu_psf.prepare import psf_of  # noqa: E402
+from gpu_extract import ExtractConfig, extract
+from gpu_extract.data import PsfModel
+from gpu_extract.io.presets import camera_preset
+from gpu_extract.io.psf import read_psf
+from gpu_extract.perf.clock import cpu, now
+from gpu_extract.perf.recorder import peak_memory
+from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate.instrument import psf_model
+from gpu_psf.data import FitConfig
+from gpu_psf.fit import fit_bundle
+from gpu_psf.lamp import shipped_lines
+from gpu_psf.prepare import psf_of
 
 COLUMNS = ("x", "y", "stamp", "shape", "width_x", "width_y", "farthest")
 
@@ -112,9 +111,7 @@ def one_camera(camera: str, args: argparse.Namespace, known: dict[str, Any], kee
                 continue
             image = make_arc(true, fibres, (lines.wave, lines.strength), seed)
             if args.cosmics:
-                random = np.random.default_rng(seed + 1000)
-                hit = random.random(image.pix.shape) < args.cosmics
-                image.pix[hit] += 100 + random.exponential(2000, hit.sum())
+                add_cosmics(image.pix, args.cosmics, seed + 1000)
             u, began, wall = unit(), cpu(), now()
             fit = fit_bundle([image], start, fibres, lines, FitConfig())
             spent, wall = cpu() - began, now() - wall
@@ -157,18 +154,10 @@ def pooled(known: dict[str, Any]) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="r")
-    parser.add_argument("--psf", default=None)
-    parser.add_argument("--first", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--off", default="1,-2")
+    parser = parser_of(__doc__, camera="r", psf=None, first=100, seeds=5, off="1,-2", extract=False, seconds=np.inf)
     parser.add_argument("--cosmics", type=float, default=0.0, help="share of pixels with a cosmic ray, not masked")
     parser.add_argument("--warm", action="store_true", help="start with the true shapes")
-    parser.add_argument("--extract", action="store_true")
     parser.add_argument("--keep", default=None, metavar="FILE")
-    parser.add_argument("--seconds", type=float, default=np.inf)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.camera, args.first, args.seeds = "tiny", 0, 1

@@ -9,18 +9,16 @@ give (bench/tools/psf_random.judged); or an error that is not one line with exit
 kind how many problems had a file, how many were refused, how many fibres had which STATUS, and the finds. The exit code
 is 1 where there is any.
 """
-import argparse
 import os
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
-from psf_random import KINDS, Verdict, run, scene_of  # noqa: E402
+from parsing import parser_of
+from psf_random import KINDS, Verdict, run, scene_of
 
 
 def search(seeds: range, only: str | None, folder: Path) -> list[tuple[int, list[str], Verdict]]:
@@ -51,12 +49,9 @@ def table(rows: list[tuple[int, list[str], Verdict]]) -> None:
 
 def main() -> int:
     """Search and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=300)
+    parser = parser_of(__doc__, seed=0, count=300)
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--replay", type=int)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     seeds = range(args.seed, args.seed + (8 if args.smallest else args.count))
     if args.replay is not None:

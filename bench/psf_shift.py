@@ -9,28 +9,26 @@ must leave (Cramer and Rao) of a surface with these terms: the root mean square 
 the CCD in every fibre, each known in wavelength, as bright as it is, over a flat continuum. --smallest is the camera
 tiny: to see that this runs.
 """
-import argparse
 import os
 import sys
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+import numpy as np
+from parsing import parser_of
+from scipy.ndimage import median_filter
+from scipy.special import ndtr
+from yardstick import unit
 
-import numpy as np  # noqa: E402
-from scipy.ndimage import median_filter  # noqa: E402
-from scipy.special import ndtr  # noqa: E402
-from yardstick import unit  # noqa: E402
-
-from gpu_extract.io.lines import night_sky  # noqa: E402
-from gpu_extract.perf.clock import cpu  # noqa: E402
-from gpu_extract.simulate import SimConfig, Simulation, simulate  # noqa: E402
-from gpu_extract.simulate.spectra import FIBRE_SKY, electrons_per_unit  # noqa: E402
-from gpu_extract.spots import centres  # noqa: E402
-from gpu_psf.series import series_at  # noqa: E402
-from gpu_psf.shift.run import shift_psf  # noqa: E402
-from gpu_psf.shift.surface import Surface, level  # noqa: E402
+from gpu_extract.io.lines import night_sky
+from gpu_extract.perf.clock import cpu
+from gpu_extract.simulate import SimConfig, Simulation, simulate
+from gpu_extract.simulate.spectra import FIBRE_SKY, electrons_per_unit
+from gpu_extract.spots import centres
+from gpu_psf.series import series_at
+from gpu_psf.shift.run import shift_psf
+from gpu_psf.shift.surface import Surface, level
 
 
 def least_errors(made: Simulation, shift: Surface) -> tuple[float, float]:
@@ -69,13 +67,8 @@ def least_errors(made: Simulation, shift: Surface) -> tuple[float, float]:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cameras", default="r,z,b")
-    parser.add_argument("--by", default="0.37,-0.5")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--program", default="dark")
+    parser = parser_of(__doc__, cameras="r,z,b", by="0.37,-0.5", seeds=1, program="dark")
     parser.add_argument("--exptime", type=float, default=None)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     dx, dy = (float(word) for word in args.by.split(","))
     for camera in ["tiny"] if args.smallest else args.cameras.split(","):

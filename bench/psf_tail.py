@@ -15,23 +15,22 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+import numpy as np
+from parsing import parser_of
+from psf_errors import Errors, Judge, cold, least_errors, root, true_part, uneven_lines, whole_gh
+from psf_tails import CORE, INDEX, rising_tail, tailed_arc
 
-import numpy as np  # noqa: E402
-from psf_errors import Errors, Judge, cold, least_errors, true_part, uneven_lines, whole_gh  # noqa: E402
-from psf_tails import CORE, INDEX, rising_tail, tailed_arc  # noqa: E402
-
-from gpu_extract.data import Array, PsfModel  # noqa: E402
-from gpu_extract.io.presets import camera_preset  # noqa: E402
-from gpu_extract.simulate.instrument import psf_model  # noqa: E402
-from gpu_extract.spots import evaluate  # noqa: E402
-from gpu_psf.data import FitConfig  # noqa: E402
-from gpu_psf.fit import fit_bundle  # noqa: E402
-from gpu_psf.lamp import shipped_lines  # noqa: E402
-from gpu_psf.prepare import psf_of  # noqa: E402
-from gpu_psf.series import legendre  # noqa: E402
+from gpu_extract.data import Array, PsfModel
+from gpu_extract.io.presets import camera_preset
+from gpu_extract.simulate.instrument import psf_model
+from gpu_extract.spots import evaluate
+from gpu_psf.data import FitConfig
+from gpu_psf.fit import fit_bundle
+from gpu_psf.lamp import shipped_lines
+from gpu_psf.prepare import psf_of
+from gpu_psf.series import legendre
 
 
 class Tails:
@@ -49,11 +48,6 @@ class Tails:
         """See Judge; the amplitudes are kept."""
         self.found.append(self.of(psf, self.wave) / self.true - 1)
         return self.judge.errors(psf)
-
-
-def root(least: list[Errors], name: str) -> float:
-    """Root mean square."""
-    return float(np.sqrt(np.mean([getattr(each, name) ** 2 for each in least])))
 
 
 def one(true: PsfModel, fibres: tuple[int, int], args: argparse.Namespace, seed: int) -> None:
@@ -86,14 +80,7 @@ def one(true: PsfModel, fibres: tuple[int, int], args: argparse.Namespace, seed:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="z")
-    parser.add_argument("--first", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--amplitude", type=float, default=0.005)
-    parser.add_argument("--continuum", type=float, default=3.0)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, camera="z", first=100, seeds=3, amplitude=0.005, continuum=3.0).parse_args()
     if args.smallest:
         args.camera, args.first, args.seeds = "tiny", 0, 1
     fibres = (args.first, args.first + (5 if args.smallest else 25))

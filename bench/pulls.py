@@ -20,11 +20,13 @@ import argparse
 import os
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, SpecMask
@@ -210,14 +212,8 @@ def large_frames(args: argparse.Namespace) -> bool:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, nspec=25, simulations=200, dense=10, small=1000, threads=1)
     parser.add_argument("--camera", default="r", choices=tuple(WAVELENGTH))
-    parser.add_argument("--nspec", type=int, default=25)
-    parser.add_argument("--simulations", type=int, default=200)
-    parser.add_argument("--dense", type=int, default=10)
-    parser.add_argument("--small", type=int, default=1000)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.camera, args.nspec, args.simulations, args.dense, args.small = "tiny", 5, 2, 1, 5

@@ -10,14 +10,15 @@ usage: recorder.py [--pairs 20] [--nspec 50] [--smallest]
 Exit code 1 if a span costs more than 3 us at best (other work on the machine makes the median longer) or the spans more
 than 0.5 % of the extraction; --smallest does not judge.
 """
-import argparse
 import os
 import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 from scipy.special import stdtrit
 
 from gpu_extract.config import ExtractConfig
@@ -51,11 +52,7 @@ def timed(made: object, config: ExtractConfig, recorder: object) -> float:
 
 def main() -> int:
     """Measure, print, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--nspec", type=int, default=50)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, pairs=20, nspec=50).parse_args()
     grid = (5760.0, 7620.0, 0.8)
     if args.smallest:
         args.pairs, args.nspec, grid = 3, 25, (5760.0, 5800.0, 0.8)

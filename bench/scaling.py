@@ -8,19 +8,20 @@ are everywhere those of the middle of the range: what grows is the number of bin
 unit, the largest departure from the straight line through the points that departs least from them, relative to each,
 and how many fibres left the narrow band, which costs them many times the others' time: none should.
 """
-import argparse
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
+from yardstick import cpu_seconds
 
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Array, Image, Legendre, PsfModel, Status
-from gpu_extract.perf.recorder import Recorder
+from gpu_extract.data import Array, Frame, Image, Legendre, PsfModel, Status
 from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.instrument import psf_model
@@ -67,14 +68,9 @@ def image_of(psf: PsfModel, wave: Array) -> Image:
 
 def measure(image: Image, psf: PsfModel, config: ExtractConfig, repeat: int) -> tuple[float, int]:
     """Best CPU seconds of an extraction, and the fibres of it that left the narrow band."""
-    best, wide = np.inf, 0
-    for _ in range(repeat):
-        recorder = Recorder()
-        with recorder.span("all"):
-            frame = extract(image, psf, config, recorder=recorder)
-        best = min(best, next(s[4] for s in recorder.record()["spans"] if s[0] == "all"))
-        wide = int((frame.status > Status.EMPTY).any(axis=1).sum())
-    return float(best), wide
+    frames: list[Frame] = []
+    best = cpu_seconds(lambda: frames.append(extract(image, psf, config)), repeat)
+    return best, int((frames[-1].status > Status.EMPTY).any(axis=1).sum())
 
 
 def report(name: str, sizes: list[int], found: list[tuple[float, int]]) -> list[float]:
@@ -109,11 +105,7 @@ def draw(path: str, series: dict[str, tuple[list[int], list[float]]]) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--plot")
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, repeat=3, plot=None).parse_args()
     fibres, lengths = [25, 50, 100, 200, 350, 500], [500, 1000, 2000, 3500, 5000]
     grid = (FIRST, 7620.0, STEP)
     if args.smallest:

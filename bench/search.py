@@ -17,7 +17,6 @@ A problem is wrong where an unflagged bin (flags: WEAKBIN, NODATA, ODDPIX) is of
 unflagged that double precision cannot tell from others; strict where one is flagged that keeps 10 % of the information
 that it has with all pixels good; lost where there is no frame. The exit code is 1 where there is any of these.
 """
-import argparse
 import os
 import sys
 import warnings
@@ -29,9 +28,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
-
 import numpy as np
 from judging import EPS, FLAGS, FLOOR, Truth, Verdict, judge, report, truth
+from parsing import parser_of
 from problems import BEYOND, FAMILIES, KINDS, OF_EIGHT, make, make_of_pads, seeds
 
 from gpu_extract.data import Status
@@ -112,15 +111,9 @@ def table(found: dict[str, list[tuple[int, str, Verdict, Truth]]]) -> bool:
 
 def main() -> int:
     """Search and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=1300)
+    parser = parser_of(__doc__, seed=0, count=1300, device=False, uneven=False, pads=False)
     parser.add_argument("--only", choices=(*KINDS, "masks"))
     parser.add_argument("--replay", type=int)
-    parser.add_argument("--smallest", action="store_true")
-    parser.add_argument("--device", action="store_true")
-    parser.add_argument("--uneven", action="store_true")
-    parser.add_argument("--pads", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("error")
     if args.device:

@@ -6,12 +6,13 @@ Prints a table: seconds of each stage and of writing the three files (best of th
 before), and CPU seconds of all of it, which other work on the machine disturbs less. The bits do not depend on
 the threads: checked here as well. --smallest is a few fibres, once: to see that this still runs.
 """
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 
 from gpu_extract.perf.recorder import Recorder, peak_memory
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
@@ -31,13 +32,7 @@ def measure(config: SimConfig, threads: int, folder: Path) -> tuple[dict[str, fl
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--camera", default="r")
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, camera="r", nspec=500, threads="1,2", repeat=3).parse_args()
     if args.smallest:
         args.camera, args.nspec, args.repeat = "tiny", 10, 1
     config = SimConfig(camera=args.camera, nspec=args.nspec)

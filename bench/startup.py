@@ -13,7 +13,6 @@ of the imports of one process (--nspec 50), wall seconds of that command, and of
 medians and the median of the ratios of runs next to each other; bars: 0.6, 1 and 0.75. The last column is that median
 for the CPU seconds of all processes, which other work on the machine disturbs less.
 """
-import argparse
 import json
 import os
 import re
@@ -25,6 +24,8 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from parsing import parser_of
+
 from gpu_extract.perf import clock
 from ranks import ENVIRONMENT, ROOT, launcher, program
 
@@ -89,12 +90,8 @@ def compare(other: Path, repeat: int, folder: Path, few: bool) -> bool:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--top", type=int, default=15)
+    parser = parser_of(__doc__, ranks=8, repeat=3, top=15)
     parser.add_argument("--against", type=Path)
-    parser.add_argument("--smallest", action="store_true")
     args = parser.parse_args()
     if args.smallest:
         args.ranks, args.repeat = 2, 1

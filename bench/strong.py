@@ -24,6 +24,8 @@ from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
+from parsing import parser_of
+
 from ranks import launcher
 
 BAR = 0.95
@@ -69,11 +71,7 @@ def work(args: argparse.Namespace) -> int:
 
 def main() -> int:
     """Start the ranks, or be one of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--nspec", type=int, default=500)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--smallest", action="store_true")
+    parser = parser_of(__doc__, ranks=2, nspec=500, repeat=5)
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.smallest:

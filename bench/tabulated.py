@@ -6,13 +6,15 @@ One bundle of 25 fibres of a simulated r frame, one thread, extracted by turns w
 with a table of it: CPU seconds of the spots alone and of the whole extraction, the best of each. Differences are in
 units of the error. --psf takes the spots of a real PSF, for the comparison of spots alone.
 """
-import argparse
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from parsing import parser_of
 
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import PsfModel
@@ -35,13 +37,7 @@ def compare_spots(psf: PsfModel, table: PsfModel) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--psf")
-    parser.add_argument("--waves", type=int, default=6)
-    parser.add_argument("--positions", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, psf=None, waves=6, positions=2, repeat=5).parse_args()
     if args.psf:
         psf = select(read_psf(args.psf), range(3 if args.smallest else 25))
         compare_spots(psf, tabulated(psf, args.waves, (args.positions, args.positions)))

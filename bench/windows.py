@@ -10,16 +10,18 @@ broken fibres and 1 % of all pixels masked. Prints
   how many fibres left the narrow band, and how far the two results are apart, in sigma.
 CPU seconds, best of the repeats.
 """
-import argparse
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import numpy as np
+from cameras import WORSE
+from parsing import parser_of
+from yardstick import cpu_seconds, unit
 
 from gpu_extract import solve as solver
 from gpu_extract.bundle import locate, make_normal
@@ -32,27 +34,15 @@ from gpu_extract.decorrelate.wide import simd_wide_eliminate
 from gpu_extract.figures.canvas import BLUE, ORANGE, new_figure, save
 from gpu_extract.io.presets import presets
 from gpu_extract.kernels.arena import Arena
-from gpu_extract.perf.recorder import NULL, Recorder
+from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import prepare
 from gpu_extract.simulate import Defects, SimConfig, simulate
 
 FIBRE, REACH, EDGE = 8, 60, 5
-MANY = Defects(dead_amplifier="A", dead_fibres=(7,), broken_fibres=(12, 13), masked_fraction=0.01)
-CASES = (("z", "dark", "usual", Defects()), ("z", "bright", "many", MANY), ("r", "dark", "usual", Defects()),
-         ("r", "bright", "many", MANY))
+CASES = (("z", "dark", "usual", Defects()), ("z", "bright", "many", WORSE), ("r", "dark", "usual", Defects()),
+         ("r", "bright", "many", WORSE))
 WITHOUT = banded.Options(limits=Limits(window=np.inf))
-
-
-def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
-    """Best CPU seconds of some work."""
-    best = np.inf
-    for _ in range(repeat):
-        recorder = Recorder()
-        with recorder.span("work"):
-            work()
-        best = min(best, next(s[4] for s in recorder.record()["spans"] if s[0] == "work"))
-    return float(best)
 
 
 def bundle(camera: str, program: str, defects: Defects, bins: int | None) -> tuple[Normal, Array, slice]:
@@ -132,14 +122,9 @@ def show(normal: Normal, figure: str | None) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--figure")
-    parser.add_argument("--smallest", action="store_true")
-    args = parser.parse_args()
+    args = parser_of(__doc__, repeat=3, figure=None).parse_args()
     repeat = 1 if args.smallest else args.repeat
-    matrix = np.random.default_rng(1).random((2000, 2000))
-    u = cpu_seconds(lambda: matrix @ matrix, repeat)
+    u = unit(repeat)
     for n, (camera, program, name, defects) in enumerate(CASES[:1] if args.smallest else CASES):
         normal, x, bins = bundle(camera, program, defects, 60 if args.smallest else None)
         if n == 0:

@@ -1,5 +1,4 @@
 """Cases of damaged input: made from a seed and a number, run, and judged."""
-
 import argparse
 import io
 import json
@@ -127,31 +126,14 @@ class Cases:
         output = self.folder / "out.fits"
         output.unlink(missing_ok=True)
         files = {"image": self.folder / "image.fits", "psf": self.folder / "psf.fits"} | {kind: path}
-        words = [
-            "-i",
-            files["image"],
-            "-p",
-            files["psf"],
-            "-o",
-            output,
-            "-w",
-            ",".join(map(str, GRID)),
-            "-n",
-            "2",
-            "--loglevel",
-            "error",
-            *(["-f", path] if kind == "fibermap" else []),
-        ]
+        words = ["-i", files["image"], "-p", files["psf"], "-o", output, "-w", ",".join(map(str, GRID)), "-n", "2",
+                 "--loglevel", "error", *(["-f", path] if kind == "fibermap" else [])]
         said = io.StringIO()
         with redirect_stderr(said), redirect_stdout(said):
             code = main([str(word) for word in words])
         lines = said.getvalue().splitlines()
-        if (
-            code == ExitCode.INPUT
-            and len(lines) == 1
-            and lines[0].startswith("gpu_extract: error: ")
-            and not output.exists()
-        ):
+        refused = code == ExitCode.INPUT and len(lines) == 1 and lines[0].startswith("gpu_extract: error: ")
+        if refused and not output.exists():
             return Verdict(REFUSED, kind, done, lines[0])
         if code or lines:
             return Verdict(BAD, kind, done, f"exit code {code}: {said.getvalue()}")
@@ -164,18 +146,16 @@ class Cases:
 
     def _list(self, chance: random.Random) -> Verdict:
         """A list of frames: understood, or refused."""
-        text = "# list\n" + "".join(
-            f"preproc-r{n}-0000{n}.fits psf-r{n}.fits 'out dir/frame-{n}.fits'\n" for n in range(4)
-        )
+        text = "# list\n" + "".join(f"preproc-r{n}-0000{n}.fits psf-r{n}.fits 'out dir/frame-{n}.fits'\n"
+                                    for n in range(4))
         done = []
         for _ in range(chance.randint(1, 3)):
             text, what = change_text(text, chance)
             done.append(what)
         path = self.folder / "list.txt"
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        options = argparse.Namespace(
-            list=str(path), input=None, psf=chance.choice((None, "psf-{camera}.fits")), output=str(self.folder)
-        )
+        options = argparse.Namespace(list=str(path), input=None, psf=chance.choice((None, "psf-{camera}.fits")),
+                                     output=str(self.folder))
         try:
             for entry in find_entries(options):
                 os.path.exists(entry.image), os.path.realpath(entry.output)
@@ -204,9 +184,8 @@ def data_same(kind: str, value: Any, base: Any) -> bool:
     if kind == "image":
         return bool(np.array_equal(value.pix, base.pix) and np.array_equal(value.ivar, base.ivar))
     if kind == "psf":
-        return all(
-            same(getattr(value, name), getattr(base, name)) for name in ("x", "y", "cores", "tail", "stamp", "shape")
-        )
+        return all(same(getattr(value, name), getattr(base, name))
+                   for name in ("x", "y", "cores", "tail", "stamp", "shape"))
     if kind == "fibermap":
         return bool(value.rows.dtype == base.rows.dtype and (value.rows == base.rows).all())
     return bool(np.array_equal(value.flux, base.flux) and np.array_equal(value.mask, base.mask))

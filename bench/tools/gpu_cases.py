@@ -91,11 +91,6 @@ class Cases:
         files = {_file(self._folder, name, self._nspec, "cpu"): name for name in waiting}
         return files[self._wait(list(files))]
 
-    def wait_for_all(self) -> None:
-        """Until nothing is made any more."""
-        for process in self._processes:
-            process.wait(max(self._until - clock.now(), 0.1))
-
     def _read(self, file: Path) -> Any:
         with self._wait([file]).open("rb") as stream:
             return pickle.load(stream)

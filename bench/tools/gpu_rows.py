@@ -22,6 +22,7 @@ from gpu_extract.perf.recorder import NULL, Recorder
 from gpu_extract.run import extract
 from gpu_perf.metrics import stages as stages_of
 from gpu_perf.metrics import windows
+from gpu_perf.verdict import joined
 
 FILES = "float32"                # what frames are made of that go to files
 WATCHED = 8                      # frames at most that a recorder looks at
@@ -157,14 +158,8 @@ def host_stages(recorder: Recorder, count: int) -> str:
 def overlapped(spans: Sequence[Sequence[Any]]) -> float:
     """The share of the copies' time in which kernels ran; spans: [name, start, seconds] on one clock."""
     copies = [(start, start + length) for name, start, length in spans if name.startswith("copy")]
-    kernels = sorted((start, start + length) for name, start, length in spans if not name.startswith("copy"))
-    merged: list[list[float]] = []
-    for start, end in kernels:
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([start, end])
-    covered = sum(max(0.0, min(end, b) - max(start, a)) for start, end in copies for a, b in merged)
+    kernels = joined((start, start + length) for name, start, length in spans if not name.startswith("copy"))
+    covered = sum(max(0.0, min(end, b) - max(start, a)) for start, end in copies for a, b in kernels)
     return covered / max(sum(end - start for start, end in copies), 1e-30)
 
 

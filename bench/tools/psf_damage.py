@@ -2,7 +2,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from psf_errors import READ_NOISE, Errors, Judge, cold, least_errors, true_part, uneven_lines, whole_gh
+from psf_errors import READ_NOISE, Errors, Judge, add_cosmics, cold, least_errors, true_part, uneven_lines, whole_gh
 
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.io.presets import camera_preset
@@ -72,10 +72,8 @@ def dead_quarter(arc: Arc, rows: slice, columns: slice, *, masked: bool) -> Arc:
 
 def struck(arc: Arc, share: float, seed: int) -> Arc:
     """Cosmic rays on a share of the pixels that nobody masked."""
-    random = np.random.default_rng(seed)
-    hit = random.random(arc.pix.shape) < share
     pix = arc.pix.copy()
-    pix[hit] += 100 + random.exponential(2000, hit.sum())
+    add_cosmics(pix, share, seed)
     return replace(arc, pix=pix)
 
 

@@ -1,4 +1,5 @@
 """How far a PSF is from the true one: positions, stamps, shapes and widths of spots; and what the noise allows."""
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -68,6 +69,13 @@ def make_arc(psf: PsfModel, fibres: tuple[int, int], lines: tuple[Array, Array],
     return Image(pix.astype(np.float64), 1 / (light + READ_NOISE**2), noise=np.full(light.shape, READ_NOISE))
 
 
+def add_cosmics(pix: Array, share: float, seed: int) -> None:
+    """Cosmic rays onto a share of the pixels."""
+    random = np.random.default_rng(seed)
+    hit = random.random(pix.shape) < share
+    pix[hit] += 100 + random.exponential(2000, hit.sum())
+
+
 def uneven_lines(count: int = 16, electrons: float = 20000.0) -> Lines:
     """Lines for the camera tiny; evenly spaced ones could be taken for each other."""
     wave = 6004 + 102 * (np.arange(count) + 0.3 * np.sin(2.4 * np.arange(count))) / (count - 1)
@@ -86,6 +94,11 @@ class Errors:
     width_x: float
     width_y: float
     farthest: float
+
+
+def root(errors: Sequence[Errors], name: str) -> float:
+    """Root mean square of one of them over several PSFs."""
+    return float(np.sqrt(np.mean([getattr(each, name) ** 2 for each in errors])))
 
 
 class Judge:

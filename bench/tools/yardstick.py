@@ -1,14 +1,22 @@
-"""u, the yardstick of the benches of gpu_psf: what a dgemm takes in the same run."""
+"""What benches measure with: CPU seconds of some work, and u, the yardstick, which is what a dgemm takes."""
+from collections.abc import Callable
+
 import numpy as np
 
 from gpu_extract.perf.clock import cpu
 
 
-def unit() -> float:
-    """CPU seconds of a product of two 2000 x 2000 matrices, the best of three."""
-    a, best = np.random.default_rng(0).random((2000, 2000)), np.inf
-    for _ in range(3):
+def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
+    """Best CPU seconds of some work."""
+    best = np.inf
+    for _ in range(repeat):
         start = cpu()
-        a @ a
+        work()
         best = min(best, cpu() - start)
-    return best
+    return float(best)
+
+
+def unit(repeat: int = 3) -> float:
+    """u: CPU seconds of a product of two 2000 x 2000 matrices, the best of so many, in the same run."""
+    a = np.random.default_rng(0).random((2000, 2000))
+    return cpu_seconds(lambda: a @ a, repeat)

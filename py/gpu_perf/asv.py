@@ -35,10 +35,9 @@ def export(store: Store, folder: Path, repository: Path) -> int:
               "branches": [branch], "environment_type": "existing", "results_dir": "results", "html_dir": "html",
               "show_commit_url": "#"}
     write_json(folder / CONFIG, config, 1)
-    benchmarks: dict[str, Any] = {"version": 2}
-    for name in series:
-        for measures in store.measured(name).values():
-            benchmarks |= {_benchmark(name, figure)["name"]: _benchmark(name, figure) for figure in measures}
+    known = {(name, figure): _benchmark(name, figure) for name in series for measures in store.measured(name).values()
+             for figure in measures}
+    benchmarks = {"version": 2, **{each["name"]: each for each in known.values()}}
     write_json(folder / "results" / "benchmarks.json", benchmarks, 1)
     dates = {c.hash: replace(c, hash=hashes.get(c.hash, c.hash)) for c in store.commits()}
     written = 0
@@ -50,7 +49,8 @@ def export(store: Store, folder: Path, repository: Path) -> int:
         for name in (n for n in series if machine in store.machines(n)):
             for commit, measures in store.measured(name).items():
                 for figure, values in measures.items():
-                    results.setdefault(commit, {})[_benchmark(name, figure)["name"]] = _row(name, figure, values)
+                    of = known[name, figure]
+                    results.setdefault(commit, {})[of["name"]] = _row(of["version"], values)
         for commit, rows in results.items():
             name = f"{dates[commit].hash[:8]}-{_ENVIRONMENT}.json"
             write_json(place / name, _results(dates[commit], plain, rows), 1)
@@ -79,11 +79,10 @@ def _benchmark(series: str, figure: str) -> dict[str, Any]:
             "version": hashlib.sha256(name.encode()).hexdigest()}
 
 
-def _row(series: str, figure: str, values: list[float]) -> list[Any]:
-    """One result, in the order of the columns."""
+def _row(version: str, values: list[float]) -> list[Any]:
+    """One result, in the order of the columns; version: of its benchmark."""
     least, low, middle, high, most = np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist()
-    return [[middle], [], _benchmark(series, figure)["version"], None, None, [least], [most], [low], [high], [1],
-            [len(values)]]
+    return [[middle], [], version, None, None, [least], [most], [low], [high], [1], [len(values)]]
 
 
 def _results(commit: Commit, machine: str, rows: Mapping[str, list[Any]]) -> dict[str, Any]:

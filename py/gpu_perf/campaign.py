@@ -17,37 +17,18 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError
 from gpu_extract.io.whose import birth
 from gpu_extract.perf.clock import epoch, now
-from gpu_perf.journal import Journal, read_lines
-from gpu_perf.processes import Ended, common_interval, run_together
-from gpu_perf.shapes import count, fits, number, text, whole
-
-STATE = "campaign.jsonl"
-SEVERITY = ("ok", "unsupported", "out of memory", "wrong", "timeout", "killed", "failed")
-FAILED = SEVERITY[-3:]
-
-
-def _born(value: Any) -> bool:
-    """Whether it is a process: its number, and what tells it from others that had that number."""
-    return isinstance(value, list) and len(value) == 2 and fits(value[0], whole) and fits(value[1], (text, None))
-
-
-# what lines of each kind hold at least
-_SPAN = [number]
-_PROCESS = {"index": count, "pid": (whole, None), "status": text, "code": (whole, None), "started": number,
-            "ended": number, "result": (dict, None), "error": text}
-LINES = {"plan": {"repeats": count, "commands": [{"name": text, "digest": text}]},
-         "start": {"name": text, "repeat": count, "pids": [_born]},
-         "outcome": {"name": text, "repeat": count, "digest": text, "status": text, "started": number,
-                     "seconds": number, "interval": (_SPAN, None), "processes": [_PROCESS], "facts": dict}}
+from gpu_perf.journal import Journal
+from gpu_perf.outcomes import FAILED, STATE, Outcome, belongs, key_of, load, plan_in, severity, standing
+from gpu_perf.processes import common_interval, run_together
 
 Sampler = Callable[[str, int, Mapping[int, int]], float]
 
@@ -87,31 +68,6 @@ class Command:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one command in one repeat.
-
-    status: the worst of its processes, in the order of SEVERITY
-    seconds: from the first start to the last end
-    interval: (start, end) epoch seconds during which all its processes worked, or None
-    """
-
-    name: str
-    repeat: int
-    digest: str
-    status: str
-    started: float
-    seconds: float
-    interval: tuple[float, float] | None
-    processes: tuple[Ended, ...]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def said(self) -> str:
-        """The last line that one of its processes left on standard error."""
-        return next((p.said for p in self.processes if p.said), "it said nothing")
-
-
 def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler: Sampler | None = None,
         tell: Callable[[str], None] | None = None, done: Callable[[Outcome], None] | None = None,
         retry: bool = False) -> list[Outcome]:
@@ -124,10 +80,10 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
     OutputError where the state cannot be written. A command that fails is an outcome, not an error.
     """
     _check(commands, repeats)
-    with Journal(folder / STATE, _belongs) as journal:
+    with Journal(folder / STATE, belongs) as journal:
         _end_left_over(journal)
         _write_plan(journal, commands, repeats)
-        there = {_key(line) for line in _standing(journal.lines) if not (retry and line["status"] in FAILED)}
+        there = {key_of(line) for line in standing(journal.lines) if not (retry and line["status"] in FAILED)}
         order = [(c, r) for r in range(repeats) for c in (commands if r % 2 == 0 else reversed(commands))]
         todo = [(c, r) for c, r in order if (c.name, r, c.digest()) not in there]
         skipped = len(commands) * repeats - len(todo)
@@ -142,29 +98,6 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
                      + (f" repeat {repeat}" if repeats > 1 else "")
                      + f": {outcome.status}, {outcome.seconds:.2f} s")
     return load(folder)
-
-
-def load(folder: Path) -> list[Outcome]:
-    """The outcomes of a campaign that are there, in the plan's order, all repeats of a command together.
-
-    Raises InputError where the folder holds no campaign or its state cannot be read.
-    """
-    path = folder / STATE
-    if not path.is_file():
-        check_local(str(folder))
-        raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
-    lines = list(read_lines(path, _belongs))
-    nothing: dict[str, Any] = {"commands": (), "repeats": 0}
-    plan = next((line for line in reversed(lines) if line["kind"] == "plan"), nothing)
-    outcomes = {_key(line): _outcome(line) for line in _standing(lines)}
-    keys = [(c["name"], r, c["digest"]) for c in plan["commands"] for r in range(plan["repeats"])]
-    return [outcomes[key] for key in keys if key in outcomes]
-
-
-def planned(folder: Path) -> int:
-    """How many sets the plan of a campaign's folder has, repeats counted."""
-    plans = [line for line in read_lines(folder / STATE, _belongs) if line["kind"] == "plan"]
-    return len(plans[-1]["commands"]) * plans[-1]["repeats"] if plans else 0
 
 
 def _check(commands: Sequence[Command], repeats: int) -> None:
@@ -195,23 +128,18 @@ def _run_one(command: Command, repeat: int, journal: Journal, sampler: Sampler |
     return outcome
 
 
-def severity(status: str) -> int:
-    """How bad a status is: its place in SEVERITY; one that is not known is the worst."""
-    return SEVERITY.index(status) if status in SEVERITY else len(SEVERITY)
-
-
 def _write_plan(journal: Journal, commands: Sequence[Command], repeats: int) -> None:
     """Write the plan, unless it is the one that is being followed."""
     entries = [{**asdict(c), "digest": c.digest()} for c in commands]
     plan = json.loads(json.dumps({"kind": "plan", "repeats": repeats, "commands": entries}))
-    if [line for line in journal.lines if line["kind"] == "plan"][-1:] != [plan]:
+    if plan_in(journal.lines) != plan:
         journal.write(plan)
 
 
 def end_left_over(folder: Path) -> bool:
     """End processes that a killed runner of a campaign left running; False where its runner is alive."""
     try:
-        with Journal(folder / STATE, _belongs) as journal:
+        with Journal(folder / STATE, belongs) as journal:
             _end_left_over(journal)
     except InputError:
         return False
@@ -226,39 +154,3 @@ def _end_left_over(journal: Journal) -> None:
             if born is not None and birth(pid) == born:
                 with suppress(ProcessLookupError):      # it has just ended by itself
                     os.killpg(pid, signal.SIGKILL)
-
-
-def _standing(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The outcomes that are still what their logs and files are of.
-
-    These have the names of commands and repeats alone: a command that was changed, and started, has taken their place.
-    """
-    found: dict[tuple[str, int], Mapping[str, Any]] = {}
-    for line in lines:
-        if line["kind"] == "start":
-            found.pop((line["name"], line["repeat"]), None)
-        elif line["kind"] == "outcome":
-            found[line["name"], line["repeat"]] = line
-    return list(found.values())
-
-
-def _belongs(line: Mapping[str, Any]) -> bool:
-    """Whether a line is one of ours, and none of a newer version, which holds more."""
-    if not fits(line, LINES[line["kind"]]):
-        return False
-    if line["kind"] != "outcome":
-        return True
-    known, of_process = {"kind", *Outcome.__dataclass_fields__}, Ended.__dataclass_fields__.keys()
-    return (line.keys() <= known and len(line["interval"] or "ab") == 2 and bool(line["processes"])
-            and all(each.keys() <= of_process for each in line["processes"]))
-
-
-def _key(line: Mapping[str, Any]) -> tuple[str, int, str]:
-    return line["name"], line["repeat"], line["digest"]
-
-
-def _outcome(line: Mapping[str, Any]) -> Outcome:
-    values = {k: v for k, v in line.items() if k != "kind"}
-    values["processes"] = tuple(Ended(**p) for p in values["processes"])
-    values["interval"] = tuple(values["interval"]) if values["interval"] else None
-    return Outcome(**values)

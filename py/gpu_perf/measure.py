@@ -11,8 +11,9 @@ from pathlib import Path
 from gpu_extract.errors import InputError, InternalError
 from gpu_extract.perf.clock import now
 from gpu_extract.perf.record import Run, is_communication, parse_run
-from gpu_perf.campaign import Command, Outcome, end_left_over, run
+from gpu_perf.campaign import Command, end_left_over, run
 from gpu_perf.metrics import EXTRACTION, stages, windows
+from gpu_perf.outcomes import Outcome
 from gpu_perf.problems import Problem
 from gpu_perf.repository import git, worktrees
 from gpu_perf.store import Commit, Result, Store

@@ -12,7 +12,7 @@ The formulas are those of pypop (metrics/mpi.py), for runs of one thread per ran
 
 so that what is lost adds up: parallel efficiency = load balance + communication efficiency - 1.
 """
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_extract.errors import InputError, did_you_mean
@@ -33,11 +33,13 @@ NOT_RECORDED = {
 class Window:
     """The part of a rank's life that is looked at: seconds in all, and of them in communication.
 
+    times: (start, end) of its pieces, seconds from the recorder's start
     waiting: of the communication, what was spent in agreements: for ranks that had not come there yet
     spans: those inside it, in order
     """
 
     rank: Rank
+    times: tuple[tuple[float, float], ...]
     seconds: float
     communication: float
     waiting: float
@@ -76,40 +78,30 @@ def windows(run: Run, focus: str | None = None) -> list[Window]:
     found = []
     for rank in run.ranks:
         if focus is None:
-            seconds, spans = rank.start_up + rank.elapsed, rank.spans
+            spans, seconds = rank.spans, rank.start_up + rank.elapsed
+            times: tuple[tuple[float, float], ...] = ((-rank.start_up, rank.elapsed),)
         else:
-            spans = tuple(inside(rank.spans, focus))
-            seconds = sum(s.seconds for s in spans if s.name == focus and s.thread == 0)
+            held = list(within(rank.spans, lambda span: span.name == focus))
+            spans, own = tuple(span for _, span in held), [span for holder, span in held if span is holder]
+            seconds, times = sum(s.seconds for s in own), tuple((s.start, s.end) for s in own)
             if not spans:
                 names = sorted({s.name for s in rank.top()})
                 raise InputError(f"rank {rank.rank} has no stage {focus!r}; there are {', '.join(names)}"
                                  + did_you_mean(focus, names))
-        outer = list(communication(spans))
+        spent = sum(span.seconds for holder, span in within(spans, is_communication) if span is holder)
         waiting = sum(s.seconds for s in spans if s.name.endswith(" agree"))
-        found.append(Window(rank, seconds, sum(s.seconds for s in outer), waiting, spans))
+        found.append(Window(rank, times, seconds, spent, waiting, spans))
     return found
 
 
-def inside(spans: Sequence[Span], name: str) -> Iterable[Span]:
-    """The outermost spans of that name and all that lie in them."""
-    held = -1
+def within(spans: Sequence[Span], wanted: Callable[[Span], bool]) -> Iterator[tuple[Span, Span]]:
+    """(outermost span of the first thread that is wanted, a span that lies in it), itself first."""
+    holder: Span | None = None
     for span in spans:
-        if span.thread == 0 and (held < 0 or span.depth <= held):
-            held = span.depth if span.name == name else -1
-        if held >= 0:
-            yield span
-
-
-def communication(spans: Sequence[Span]) -> Iterable[Span]:
-    """The outermost communication spans."""
-    held = -1
-    for span in spans:
-        if span.thread:
-            continue
-        if held < 0 or span.depth <= held:
-            held = span.depth if is_communication(span) else -1
-            if held >= 0:
-                yield span
+        if span.thread == 0 and (holder is None or span.depth <= holder.depth):
+            holder = span if wanted(span) else None
+        if holder is not None:
+            yield holder, span
 
 
 def pop_metrics(seconds: Sequence[float], useful: Sequence[float],
@@ -175,39 +167,46 @@ def stages(looked_at: Sequence[Window]) -> list[Stage]:
     sums: dict[tuple[str, ...], list[list[float]]] = {}
     threaded: set[tuple[str, ...]] = set()
     for number, window in enumerate(looked_at):
-        for path, span, seconds, cpu in _paths(window.spans):
-            row = sums.setdefault(path, [[0.0, 0.0, 0.0] for _ in looked_at])[number]
-            row[0] += seconds
-            row[1] += cpu
+        for once in _counted(window.spans):
+            row = sums.setdefault(once.path, [[0.0, 0.0, 0.0] for _ in looked_at])[number]
+            row[0] += once.seconds
+            row[1] += once.cpu
             row[2] += 1
-            if span.thread:
-                threaded.add(path)
+            if once.span.thread:
+                threaded.add(once.path)
     order = sorted(sums, key=lambda path: [list(sums).index(path[:n]) for n in range(1, len(path) + 1)])
     return [Stage(path, tuple(r[0] for r in sums[path]), tuple(r[1] for r in sums[path]),
                   int(sum(r[2] for r in sums[path])), path in threaded) for path in order]
 
 
-def _paths(spans: Sequence[Span]) -> Iterable[tuple[tuple[str, ...], Span, float, float]]:
-    """(names from the outside in, span, useful seconds, CPU seconds) of every stage.
+@dataclass
+class _Counted:
+    """A stage where it was once: names from the outside in, its span, and the useful and CPU seconds so far."""
+
+    path: tuple[str, ...]
+    span: Span
+    seconds: float
+    cpu: float
+
+
+def _counted(spans: Sequence[Span]) -> list[_Counted]:
+    """Every stage, each time.
 
     Communication is taken out, and so is compilation, which is an outermost stage of its own wherever it was needed.
     """
     base = min((s.depth for s in spans), default=0)
-    stack: list[str] = []
-    found: list[list[object]] = []
-    open_rows: list[list[object]] = []      # the stages that hold the span at hand, from the outside in
+    found: list[_Counted] = []
+    holders: list[_Counted] = []        # of the span at hand, from the outside in
     for span in outside(spans):
-        depth = span.depth - base
-        del stack[depth:], open_rows[depth:]
+        del holders[span.depth - base:]
         if is_communication(span) or span.name == COMPILE:
-            for row in open_rows:
-                row[2] = float(row[2]) - span.seconds       # type: ignore[arg-type]
-                row[3] = float(row[3]) - span.cpu           # type: ignore[arg-type]
+            for each in holders:
+                each.seconds -= span.seconds
+                each.cpu -= span.cpu
             if span.name == COMPILE:
-                found.append([(COMPILE,), span, span.seconds, span.cpu])
+                found.append(_Counted((COMPILE,), span, span.seconds, span.cpu))
             continue
-        stack.append(span.name)
-        row = [tuple(stack), span, span.seconds, span.cpu]
-        found.append(row)
-        open_rows.append(row)
-    return found        # type: ignore[return-value]
+        path = (*(each.span.name for each in holders), span.name)
+        holders.append(_Counted(path, span, span.seconds, span.cpu))
+        found.append(holders[-1])
+    return found

@@ -11,7 +11,7 @@ from gpu_perf.verdict import Cause, Verdict, joined, length
 from gpu_perf.webpage import Report
 
 GAPS = 12                  # the longest that are listed
-SIZES = (4e3, 64e3, 1e6, 16e6, 256e6)
+SIZES = {4e3: "4 kB", 64e3: "64 kB", 1e6: "1 MB", 16e6: "16 MB", 256e6: "256 MB"}    # edges
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -133,7 +133,7 @@ def use_table(profile: Profile) -> Table:
 
 
 def _size(number_: int) -> str:
-    edges = ("4 kB", "64 kB", "1 MB", "16 MB", "256 MB")
+    edges = list(SIZES.values())
     if number_ == 0:
         return "below 4 kB"
     return f"from {edges[number_ - 1]}" + (f" to {edges[number_]}" if number_ < len(edges) else "")

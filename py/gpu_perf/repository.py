@@ -31,23 +31,22 @@ def commits_of(folder: Path, wanted: str, *, every: int = 1, most: int | None = 
     every: of a range, only each so-manyth, counted from the newest; most: not more than the newest so many
     Raises InputError where git does not know them, or there are none.
     """
-    span = ".." in wanted
-    words = ["log", "--first-parent", f"--format={_FORMAT}", *([] if span else ["-1"]), wanted, "--"]
-    lines = git(folder, *words).splitlines()
-    chosen = lines[::max(every, 1)][:most]
+    found = _log(folder, "--first-parent", *([] if ".." in wanted else ["-1"]), wanted)
+    chosen = found[::max(every, 1)][:most]
     if not chosen:
         raise InputError(f"{wanted}: there is no commit in that range")
-    return [_commit(line) for line in reversed(chosen)]
+    return chosen[::-1]
 
 
 def all_commits(folder: Path) -> list[Commit]:
     """All commits that HEAD descends from, the newest first. Raises InputError where the folder is no clone."""
-    return [_commit(line) for line in git(folder, "log", f"--format={_FORMAT}", "HEAD", "--").splitlines()]
+    return _log(folder, "HEAD")
 
 
-def _commit(line: str) -> Commit:
-    name, date, subject = line.split("\t", 2)
-    return Commit(name, float(date), subject)
+def _log(folder: Path, *words: str) -> list[Commit]:
+    """Commits, the newest first; a subject may hold what ends a line elsewhere, so that zero bytes divide them."""
+    rows = git(folder, "log", "-z", "--no-show-signature", f"--format={_FORMAT}", *words, "--").split("\0")
+    return [Commit(name, float(date), subject) for name, date, subject in (row.split("\t", 2) for row in rows if row)]
 
 
 @contextmanager

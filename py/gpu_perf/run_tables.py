@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 from gpu_extract.perf.record import Run
 from gpu_perf.metrics import NOT_RECORDED, Metrics, Stage, Window
-from gpu_perf.tables import NONE, Table, number
+from gpu_perf.tables import NONE, Table, number, percent
 from gpu_perf.verdict import busy_seconds
 from gpu_perf.work import Work
 
@@ -25,7 +25,7 @@ def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
             rows.append((title, *("n/a" for _ in columns), NOT_RECORDED[name]))
             continue
         values = [getattr(m, name.replace(" ", "_").replace("-", "")) for _, m in columns]
-        cells = [NONE if v is None else f"{v:.1%}" if name not in PLAIN else number(v) for v in values]
+        cells = map(number if name in PLAIN else percent, values)
         rows.append((title, *cells, "" if any(v is not None for v in values) else "needs a reference run: --reference"))
     return Table("POP metrics", ("metric", *(name for name, _ in columns), ""), tuple(rows),
                  "Load balance 1 - (max - mean) / run time and communication efficiency max / run time of the ranks' "
@@ -129,4 +129,4 @@ def counter_table(run: Run) -> Table:
 
 
 def _share(value: float | None, ceiling: float | None) -> str:
-    return NONE if value is None or not ceiling else f"{value / ceiling:.1%}"
+    return percent(value / ceiling if value is not None and ceiling else None)

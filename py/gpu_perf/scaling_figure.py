@@ -1,27 +1,13 @@
 """Scaling: run time, efficiency and POP metrics against ranks, with the ideal lines and published figures."""
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_extract.errors import FileName
 from gpu_extract.figures.canvas import log_ticks, new_figure, save, tidy
+from gpu_perf.sweep_results import Curve, Spread
 
 COLOURS = ("#2166ac", "#d95f02", "#1b7837", "#7b3294", "#c51b7d", "#4d4d4d")
 STYLES = ("-", "--", ":", "-.")
-Spread = tuple[float, float, float]      # lowest, median, highest
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One curve: its panel's row ("strong" or "weak"), its name, and for each number of ranks seconds, efficiency
-    and POP metrics, each with its spread; published: drawn in grey"""
-
-    mode: str
-    label: str
-    seconds: Mapping[int, Spread]
-    efficiency: Mapping[int, Spread]
-    metrics: Mapping[str, Mapping[int, Spread]] = field(default_factory=dict)
-    published: bool = False
 
 
 def scaling_figure(path: FileName, curves: Sequence[Curve], time: str) -> None:

@@ -19,6 +19,7 @@ MODES = ("strong", "weak")
 CORES = ("auto", "banded", "dense")
 SWITCHES = ("off", "on")
 RECORDS, POINT = "records", "point"
+PROGRAM = sys.executable, "-m", "gpu_extract.cli.extract"       # with this Python
 _POINT = {"mode": text, "ranks": positive, "nspec": positive, "core": text, "tile": (count, None), "per_gpu": count,
           "mps": bool}
 
@@ -155,8 +156,3 @@ def point_of(facts: Mapping[str, Any]) -> Point:
     except (KeyError, TypeError):
         pass
     raise InputError("this campaign is no sweep: name a folder of gpu_sweep run")
-
-
-def this_program() -> list[str]:
-    """The words that start gpu_extract with this Python."""
-    return [sys.executable, "-m", "gpu_extract.cli.extract"]

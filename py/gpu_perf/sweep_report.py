@@ -7,7 +7,7 @@ from typing import Any
 from gpu_extract.errors import InputError
 from gpu_extract.io.atomic import write_json, write_text
 from gpu_perf import sweep_results
-from gpu_perf.sweep_results import METRICS, Row, Spread, is_published_work, spread
+from gpu_perf.sweep_results import METRICS, Curve, Row, Spread, is_published_work, spread
 from gpu_perf.sweep_verdict import circumstances, doubts, judgement
 from gpu_perf.tables import NONE, Table, number
 from gpu_perf.webpage import Report, figure_html
@@ -31,7 +31,7 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed), *doubtful, end]
     pictures = []
     if plots:
-        from gpu_perf.scaling_figure import scaling_figure
+        from gpu_perf.scaling_figure import scaling_figure  # loads what no table needs
 
         picture = folder / "scaling.png"
         scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
@@ -78,11 +78,9 @@ def summary(rows: Sequence[Row], time: str) -> list[str]:
     return lines or ["One number of ranks only: there is no scaling to tell."]
 
 
-def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Any]:
+def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Curve]:
     """What the figure draws. Raises InputError where there is nothing to draw."""
-    from gpu_perf.scaling_figure import Curve
-
-    found: list[Any] = []
+    found: list[Curve] = []
     for label in dict.fromkeys(r.point.label for r in rows):
         own = {r.point.ranks: r for r in rows if r.point.label == label and r.repeats}
         if own:

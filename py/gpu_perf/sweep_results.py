@@ -2,20 +2,20 @@
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError
 from gpu_extract.perf.record import Run, read_run
-from gpu_perf.campaign import Outcome, load
 from gpu_perf.metrics import EXTRACTION, Metrics, pop_metrics, windows
+from gpu_perf.outcomes import Outcome, load
 from gpu_perf.sweep import RECORDS, Point, point_of
 
 METRICS = {"load balance": "load_balance", "communication eff.": "communication_efficiency",
            "parallel eff.": "parallel_efficiency", "computation scaling": "computation_scaling"}
-Spread = tuple[float, float, float]
+Spread = tuple[float, float, float]      # lowest, median, highest
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,18 @@ def read_rows(folder: Path, time: str) -> list[Row]:
 
     A record that is missing or damaged is named in its row. Raises InputError where the folder holds no sweep.
     """
-    by_point: dict[Point, list[Outcome]] = {}
+    found: dict[Point, dict[int, Repeat]] = {}
+    failed: dict[Point, list[str]] = {}
     for outcome in load(folder):
-        by_point.setdefault(point_of(outcome.facts), []).append(outcome)
-    if not by_point:
+        point = point_of(outcome.facts)
+        repeats, said = found.setdefault(point, {}), failed.setdefault(point, [])
+        try:
+            repeats[outcome.repeat] = _repeat(folder, point, outcome)
+        except InputError as error:
+            said.append(f"{point.name} repeat {outcome.repeat}: {error}")
+    if not found:
         raise InputError(f"{folder}: nothing of the sweep has been run yet: start gpu_sweep run again")
-    found: dict[Point, tuple[dict[int, Repeat], tuple[str, ...]]] = {}
-    for point, outcomes in by_point.items():
-        repeats, failed = {}, []
-        for outcome in outcomes:
-            try:
-                repeats[outcome.repeat] = _repeat(folder, point, outcome)
-            except InputError as error:
-                failed.append(f"{point.name} repeat {outcome.repeat}: {error}")
-        found[point] = repeats, tuple(failed)
-    return [_row(point, *found[point], _base(point, found), time) for point in found]
+    return [_row(point, found, tuple(failed[point]), time) for point in found]
 
 
 def _repeat(folder: Path, point: Point, outcome: Outcome) -> Repeat:
@@ -87,16 +84,10 @@ def _repeat(folder: Path, point: Point, outcome: Outcome) -> Repeat:
                    EXTRACTION: max(w.seconds for w in windows(run, EXTRACTION))}, run)
 
 
-def _base(point: Point, found: Mapping[Point, tuple[Mapping[int, Repeat], Any]]) -> tuple[Point, Mapping[int, Repeat]]:
-    """The point of the same series with the fewest ranks that has results, and its repeats."""
-    same = [p for p in found if p.series == point.series and found[p][0]] or [point]
-    base = min(same, key=lambda p: p.ranks)
-    return base, found[base][0]
-
-
-def _row(point: Point, repeats: Mapping[int, Repeat], failed: tuple[str, ...],
-         base: tuple[Point, Mapping[int, Repeat]], time: str) -> Row:
-    first, others = base
+def _row(point: Point, found: Mapping[Point, Mapping[int, Repeat]], failed: tuple[str, ...], time: str) -> Row:
+    """What came of a point, against that of its series with the fewest ranks that has results."""
+    first = min([p for p in found if p.series == point.series and found[p]] or [point], key=lambda p: p.ranks)
+    repeats, others = found[point], found[first]
     efficiency, metrics = {}, {}
     for number, repeat in repeats.items():
         if number not in others:
@@ -108,6 +99,19 @@ def _row(point: Point, repeats: Mapping[int, Repeat], failed: tuple[str, ...],
         metrics[number] = pop_metrics([w.seconds for w in own], [w.useful for w in own],
                                       ([w.seconds for w in other], [share * w.useful for w in other]))
     return Row(point, repeats, efficiency, metrics, failed)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve: its panel's row ("strong" or "weak"), its name, and for each number of ranks seconds, efficiency
+    and POP metrics, each with its spread; published: drawn in grey"""
+
+    mode: str
+    label: str
+    seconds: Mapping[int, Spread]
+    efficiency: Mapping[int, Spread]
+    metrics: Mapping[str, Mapping[int, Spread]] = field(default_factory=dict)
+    published: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,11 @@ class Table:
         return "\n".join([*lines, *([self.note] if self.note else [])]) + "\n"
 
 
+def percent(share: float | None) -> str:
+    """A share as per cent."""
+    return NONE if share is None else f"{share:.1%}"
+
+
 def number(value: float | None, digits: int = 4, unit: float = 1.0) -> str:
     """A figure in so many of a unit with that many digits, never in powers of ten below a million."""
     if value is None:

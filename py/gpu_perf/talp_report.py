@@ -1,5 +1,5 @@
 """TALP's metrics as a table, beside what pypop's load balance and a reference run add."""
-from gpu_perf.tables import NONE, Table, number
+from gpu_perf.tables import NONE, Table, number, percent
 from gpu_perf.talp import METRICS, Talp
 from gpu_perf.webpage import Report
 
@@ -27,15 +27,15 @@ def disagreements(talp: Talp) -> list[str]:
 def metric_table(talp: Talp, reference: Talp | None = None) -> Table:
     """A row for each metric, a column for each region."""
     each = [{**r.stated, **r.metrics()} for r in talp.regions]
-    rows = [("  " * depth + name, *(_percent(values.get(key)) for values in each))
+    rows = [("  " * depth + name, *(percent(values.get(key)) for values in each))
             for key, (name, depth) in METRICS.items()]
-    rows.append(("load balance of pypop (a difference)", *(_percent(_additive(values)) for values in each)))
+    rows.append(("load balance of pypop (a difference)", *(percent(_additive(values)) for values in each)))
     if reference is not None:
         known = {r.name: r for r in reference.regions}
         pairs = [(r, known.get(r.name)) for r in talp.regions]
         scaling = [None if old is None else old.useful / r.useful for r, old in pairs]
-        rows += [("computation scaling", *map(_percent, scaling)),
-                 ("global efficiency", *(_percent(None if s is None else s * values["parallelEfficiency"])
+        rows += [("computation scaling", *map(percent, scaling)),
+                 ("global efficiency", *(percent(None if s is None else s * values["parallelEfficiency"])
                                          for s, values in zip(scaling, each, strict=True))),
                  ("speed-up", *(NONE if old is None else number(old.elapsed / r.elapsed) for r, old in pairs))]
     rows += [(name, *(number(getattr(r, key)) for r in talp.regions)) for name, key in
@@ -47,7 +47,3 @@ def _additive(values: dict[str, float]) -> float | None:
     """1 - (most - mean) / elapsed, from TALP's quotients: MPI parallel - communication efficiency + 1."""
     keys = ("mpiParallelEfficiency", "mpiCommunicationEfficiency")
     return values[keys[0]] - values[keys[1]] + 1 if all(k in values for k in keys) else None
-
-
-def _percent(value: float | None) -> str:
-    return NONE if value is None else f"{value:.1%}"

@@ -63,7 +63,7 @@ def judge(run: Run, focus: str | None = None) -> Verdict:
     causes = [c for c in (_start_up(looked_at, parts, whole, focus), _files(parts, whole, len(looked_at)),
                           _unaccounted(looked_at, whole, focus),
                           _imbalance(looked_at, parts, whole), _communication(looked_at, whole),
-                          _copies(looked_at, whole), _idle(looked_at, whole)) if c is not None]
+                          _copies(looked_at, whole), _idle(looked_at, whole, focus)) if c is not None]
     return Verdict(tuple(sorted(causes, key=lambda c: -c.cost)), tuple(cautions(looked_at)), _computing(parts, whole))
 
 
@@ -85,7 +85,7 @@ def _opened(stage: Stage, found: Sequence[Stage]) -> list[Stage]:
             Stage((*stage.path, f"{stage.name}, between its stages"), rest, rest, 0)]
 
 
-def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause | None:
+def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float, focus: str | None) -> Cause:
     starting = max(w.rank.before for w in looked_at) if focus is None else 0.0
     warming = sum(max(s.seconds) for s in parts if s.name in (PREPARATION, COMPILE))
     cost = (starting + warming) / whole
@@ -167,21 +167,23 @@ def _copies(looked_at: Sequence[Window], whole: float) -> Cause | None:
                  "Keep data on the device between stages, copy page-locked memory, and fewer but larger pieces")
 
 
-def _idle(looked_at: Sequence[Window], whole: float) -> Cause | None:
+def _idle(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
     with_device = [w for w in looked_at if w.rank.device and w.rank.device["spans"]]
     if not with_device:
         return None
     busy = [busy_seconds(w) for w in with_device]
-    free = [max(w.useful - w.rank.start_up - b, 0.0) for w, b in zip(with_device, busy, strict=True)]
+    starting = [w.rank.start_up if focus is None else 0.0 for w in with_device]
+    free = [max(w.useful - s - b, 0.0) for w, s, b in zip(with_device, starting, busy, strict=True)]
     return Cause("an idle GPU", sum(free) / len(free) / whole,
                  f"while a rank computes, its GPU has nothing to do for {sum(free) / len(free):.2f} s of {whole:.2f} s",
                  "Give the GPU more at once: more ranks per GPU under MPS, larger batches, less work on the host")
 
 
 def busy_seconds(window: Window) -> float:
-    """Seconds in which a rank's GPU had work, by the union of its device spans."""
+    """Seconds of a window in which the rank's GPU had work, by the union of its device spans."""
     spans = window.rank.device["spans"] if window.rank.device else ()
-    return length(joined((start, start + seconds) for _, start, seconds in spans))
+    times = joined((start, start + seconds) for _, start, seconds in spans)
+    return sum(max(min(end, last) - max(start, first), 0.0) for start, end in times for first, last in window.times)
 
 
 def joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -3,22 +3,25 @@
 It is fitted to the pixels away from lines, or it is free together with the traces and shapes (`columns_of`): then all
 pixels count, and what is fitted are the polynomials of the tail's amplitude and amounts of continuum and stray light.
 """
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpu_extract.data import Array, PsfModel
-from gpu_psf.continuum import between_lines, profile_image, row_polynomials
+from gpu_psf.continuum import above_noise, between_lines, profile_image, row_polynomials
 from gpu_psf.data import Frame, Parameters, Pixels
-from gpu_psf.prepare import median_of, psf_of, traces_at
+from gpu_psf.light import throughput
+from gpu_psf.prepare import psf_of, traces_at
 from gpu_psf.series import legendre
-from gpu_psf.solve import State, Task
+from gpu_psf.solve import State, Task, iterate, with_columns
 from gpu_psf.sources import neighbours, sources_of
 from gpu_psf.stamps import make_stamps
 from gpu_psf.tail import beyond
 
 PARTS, FREE = 6, 40         # of the rows; pixels of fibres without lines that each must have
 OF_OTHERS = 2               # polynomials in wavelength of the amount of other bundles' tails
+AGAIN = 2                   # times that light between the spots is looked at with the shapes fitted
 ON = 0.1                    # of the highest profile: pixels of fibres
 
 
@@ -43,9 +46,9 @@ def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> B
     psf = psf_of(task.frame, state.now)
     if psf.tail is not None and psf.tail.amp.coeff.any() and not task.frame.tail:
         tails = sum((beyond(each.psf, each.spots, each.flux, whole) for each in sources_of(task, state, whole)), tails)
-    throughput, kept = _throughput(task, state), _kept(task)
+    share, kept = throughput(task.spots, state.flux, task.firm, task.frame.nfibre), _kept(task)
     found, per_row = np.zeros_like(whole.value), np.zeros(whole.value.shape[:2])
-    lit, profile = _lit(task, state, whole), profile_image(task.frame, state.now, whole, throughput)
+    lit, profile = _lit(task, state, whole), profile_image(task.frame, state.now, whole, share)
     on_fibres = profile > ON * profile.max()
     crowded = _crowded(lit | ~on_fibres | ~np.isfinite(whole.read_variance), kept)
     if continuum and not crowded:
@@ -53,7 +56,7 @@ def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> B
         found, per_row = between_lines(without, profile, lit)
     stored = np.zeros_like(task.pixels.value)
     stored[:, :-1] = (found + tails)[:, kept]
-    return Background(stored.ravel(), per_row, throughput, crowded)
+    return Background(stored.ravel(), per_row, share, crowded)
 
 
 def _crowded(taken: np.ndarray, kept: np.ndarray) -> bool:
@@ -81,7 +84,8 @@ def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> A
         columns += [beyond(_unit_tail(each.psf), each.spots, each.flux * each.spots.trace[:, k], whole)[:, kept]
                     for each in neighbours(task, state) for k in range(OF_OTHERS)]
     if continuum:
-        profile = profile_image(frame, state.now, whole, _throughput(task, state))
+        share = throughput(task.spots, state.flux, task.firm, frame.nfibre)
+        profile = profile_image(frame, state.now, whole, share)
         parts = row_polynomials(len(profile))
         for exposure in range(shape[0]):
             for image, part in zip((profile, np.ones_like(profile)), parts, strict=True):
@@ -95,7 +99,7 @@ def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> A
     return found.reshape(len(columns), -1)
 
 
-def near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
+def _near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
     """The pixels of a task no farther than half a stamp from the bundle's fibres, (npixel,): beyond lies the light of
     other bundles' spots."""
     frame, half = task.frame, task.frame.start.stamp[1] // 2
@@ -109,7 +113,7 @@ def near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
     return near.ravel()
 
 
-def with_ground(background: Background, now: Parameters) -> Background:
+def _with_amounts(background: Background, now: Parameters) -> Background:
     """The same with the continuum that was fitted besides."""
     polynomials, stray = row_polynomials(background.per_row.shape[1])
     each, count = polynomials.shape[1] + stray.shape[1], len(background.per_row)
@@ -125,22 +129,35 @@ def _unit_tail(psf: PsfModel) -> PsfModel:
     return replace(psf, tail=replace(psf.tail, amp=psf.tail.amp.same(1.0)))
 
 
-def _throughput(task: Task, state: State) -> Array:
-    """Light that fibres pass, as their lines have it in all exposures, (nfibre,); about 1."""
-    spots, firm = task.spots, task.firm
-    kind = spots.exposure * (spots.line.max() + 1) + spots.line
-    ratio = np.full((kind.max() + 1, task.frame.nfibre), np.nan)
-    ratio[kind[firm], spots.fibre[firm]] = state.flux[firm]
-    usual = median_of(ratio, axis=1)
-    return median_of(ratio / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
-
-
 def _lit(task: Task, state: State, whole: Pixels) -> np.ndarray:
     """Where there may be light of lines, in the shape of the bundle's pixels."""
     lit = np.zeros_like(whole.value, dtype=bool)
     lit.ravel()[make_stamps(task.frame, task.spots, state.now, whole).place] = True
     lit[:, _kept(task)] |= task.left_out.reshape(task.pixels.value.shape)[:, :-1]
     return lit
+
+
+def fit_ground(task: Task, state: State, whole: Pixels, ground: Background, *, continuum: str,
+               errors: Sequence[float]) -> tuple[Task, State, Background]:
+    """The fit with tails, and with a continuum that is fitted together with the spots, where that is asked for.
+
+    continuum: see FitConfig; errors: see solve.iterate
+    A tail's light beyond the stamps is that of the fluxes before; twice is enough, as it hardly changes them.
+    """
+    frame, lit = task.frame, continuum != "none"
+    if frame.tail or (lit and (continuum == "under" or ground.crowded)):
+        for _ in range(AGAIN):
+            columns = columns_of(task, state, whole, continuum=lit)
+            task = replace(task, columns=columns, near=_near_fibres(task, state, whole))
+            state = iterate(task, with_columns(task, state), errors, shapes=True)
+        return task, state, _with_amounts(ground, state.now) if lit else ground
+    # and a continuum was that of the starting profiles, which matters where it is bright
+    again = AGAIN if above_noise(ground.light, task.pixels.read_variance.ravel(), ~task.left_out) else 1
+    for _ in range(again if again > 1 or frame.start.tail is not None else 0):
+        ground = background(task, state, whole, continuum=lit)
+        task = replace(task, background=ground.light)
+        state = iterate(task, state, errors, shapes=True)
+    return task, state, ground
 
 
 def continuum_series(frame: Frame, now: Parameters, ground: Background, pixels: Pixels) -> Array:

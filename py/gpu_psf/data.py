@@ -4,13 +4,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_extract.data import Array, IntArray, PsfModel
-from gpu_extract.errors import not_allowed, refuse
+from gpu_extract.errors import Ranges, not_allowed, out_of_range, refuse
 from gpu_extract.io.psf_tables import POSITIONS
 
 SPOTS = "gauss-hermite", "tables"
 CONTINUUM = "between", "under", "none"
 TAIL = 1.0, 1.0, 1.0, 2.0           # of a tail of which nothing is known: core (pixels), scales in x and y, index
 _TAIL_NAMES = "core", "scale in x", "scale in y", "index"
+_RANGES: Ranges = {name: (low, high, f"be {low} to {high}") for name, low, high in (
+    ("degree_gh", 0, 10), ("degree_wave", 0, 8), ("degree_across", 0, 4), ("degree_trace", 1, 12),
+    ("saturation", 1, 1e12), ("specmin", 0, 10**6), ("nspec", 1, 10**6), ("positions", *POSITIONS))}
 _TAIL_LIMITS = (0.1, 100), (0.01, 100), (0.01, 100), (0, 10)
 
 
@@ -44,13 +47,9 @@ class FitConfig:
     continuum: str = CONTINUUM[0]
 
     def __post_init__(self) -> None:
-        problems = [f"{words} is {value}, must be {low} to {high}" for words, value, low, high in (
-            ("degree_gh", self.degree_gh, 0, 10), ("degree_wave", self.degree_wave, 0, 8),
-            ("degree_across", self.degree_across, 0, 4), ("degree_trace", self.degree_trace, 1, 12),
-            ("reach in x", self.reach[0], 0, 100), ("reach in y", self.reach[1], 0, 1000),
-            ("saturation", self.saturation, 1, 1e12), ("specmin", self.specmin, 0, 10**6),
-            ("nspec", self.nspec, 1, 10**6),
-            ("positions", self.positions, *POSITIONS)) if value is not None and not low <= value <= high]
+        problems = [*out_of_range(self, _RANGES)]
+        problems += [f"reach in {axis} is {value}, must be 0 to {most}" for axis, value, most in
+                     zip("xy", self.reach, (100, 1000), strict=True) if not 0 <= value <= most]
         problems += not_allowed(self, {"spots": SPOTS, "continuum": CONTINUUM})
         if self.tail:
             problems += [f"{name} of the tail is {value:g}, must be {low:g} to {high:g}" for name, value, (low, high) in
@@ -130,8 +129,7 @@ class Spots:
 
     def cut(self, chosen: np.ndarray) -> "Spots":
         """Some of the spots."""
-        return Spots(*(getattr(self, name)[chosen] for name in
-                       ("exposure", "line", "fibre", "wave", "trace", "shape")))
+        return Spots(*(part[chosen] for part in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,8 @@ class Parameters:
     x, y: (nfibre, ntrace) Legendre coefficients, pixels
     shape: (nterm, nshape) coefficients of sigma x, sigma y (pixels), then GH-i-j without GH-0-0, j slowly
     ground: where they are fitted: (nshape,) coefficients of the tail's amplitude, then what continuum and stray light
-        have more than the background of the task, see `columns`; as many as are free, or more, which stay as they are
+        have more than the background of the task, see background.columns_of; as many as are free, or
+        more, which stay as they are
     """
 
     x: Array

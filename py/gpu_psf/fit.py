@@ -7,14 +7,14 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from gpu_extract.data import Array, Image, IntArray, PsfModel
-from gpu_psf.background import Background, background, columns_of, continuum_series, near_fibres, with_ground
-from gpu_psf.continuum import above_noise
-from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
-from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, median_of, parameters_of, traces_at
+from gpu_psf.background import background, continuum_series, fit_ground
+from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels
+from gpu_psf.light import expected_light
+from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, parameters_of, traces_at
 from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
 from gpu_psf.series import legendre
-from gpu_psf.solve import State, Task, first_look, iterate, with_columns
+from gpu_psf.solve import State, Task, first_look, iterate
 from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, check_error, check_lines, check_reach
 from gpu_psf.stamps import centres, make_stamps
 
@@ -29,7 +29,6 @@ GAP = 0.3, 1.5              # longest one between lines of a fibre: share of the
 UNSURE = 0.1                # pixels by which a fibre's own lines may leave its trace uncertain between them
 SURE = 5                    # fibres that tell how the others move
 EARLY, LATE = (0.3, 0.2, 0.1), (0.05, 0.02)
-AGAIN = 2                   # times that light between the spots is looked at with the shapes fitted
 MARGIN = 4                  # rows around a spot's stamp into which it may move
 
 
@@ -91,7 +90,7 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
     ground = background(task, state, pixels, continuum=config.continuum != "none")
     task = replace(task, background=ground.light)
     state = iterate(task, state, LATE, shapes=True)
-    task, state, ground = _with_ground(task, state, pixels, config, ground)
+    task, state, ground = fit_ground(task, state, pixels, ground, continuum=config.continuum, errors=LATE[-1:])
     task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
     nline, status = _fibres(task, state)
@@ -106,28 +105,6 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
     check_beside(task, state, pixels)
     check_reach(task, state, (config.reach[0] + FARTHER, config.reach[1] + FARTHER))
     return Fit(task, state, chosen, status, nline, continuum_series(frame, state.now, ground, pixels))
-
-
-def _with_ground(task: Task, state: State, pixels: Pixels, config: FitConfig,
-                 ground: Background) -> tuple[Task, State, Background]:
-    """The fit with tails, and with a continuum that is fitted together with the spots, where that is asked for.
-
-    A tail's light beyond the stamps is that of the fluxes before; twice is enough, as it hardly changes them.
-    """
-    frame, lit = task.frame, config.continuum != "none"
-    if frame.tail or (lit and (config.continuum == "under" or ground.crowded)):
-        for _ in range(AGAIN):
-            columns = columns_of(task, state, pixels, continuum=lit)
-            task = replace(task, columns=columns, near=near_fibres(task, state, pixels))
-            state = iterate(task, with_columns(task, state), LATE[-1:], shapes=True)
-        return task, state, with_ground(ground, state.now) if lit else ground
-    # and a continuum was that of the starting profiles, which matters where it is bright
-    again = AGAIN if above_noise(ground.light, task.pixels.read_variance.ravel(), ~task.left_out) else 1
-    for _ in range(again if again > 1 or frame.start.tail is not None else 0):
-        ground = background(task, state, pixels, continuum=lit)
-        task = replace(task, background=ground.light)
-        state = iterate(task, state, LATE[-1:], shapes=True)
-    return task, state, ground
 
 
 def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tuple[IntArray, IntArray]) -> Task:
@@ -221,20 +198,6 @@ def _chosen(task: Task, state: State) -> Task:
         raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, needed "
                           f"are {FEWEST}" + (f" ({full} spots are saturated or masked)" if full else ""))
     return replace(task, firm=firm)
-
-
-def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:
-    """What line and fibre make expected: median over the fibres times median over the lines, (nspot,)."""
-    kind = spots.exposure * (spots.line.max() + 1) + spots.line
-    table = np.full((kind.max() + 1, spots.fibre.max() + 1), np.nan)
-    table[kind[firm], spots.fibre[firm]] = flux[firm]
-    of_fibre = np.ones(table.shape[1])
-    of_line = np.zeros(len(table))
-    for _ in range(3):
-        of_line = median_of(table / of_fibre, axis=1)
-        of_fibre = median_of(table / np.where(of_line > 0, of_line, np.nan)[:, np.newaxis], axis=0)
-        of_fibre = np.where(of_fibre > 0, of_fibre, 1.0)
-    return of_line[kind] * of_fibre[spots.fibre]
 
 
 def _fibres(task: Task, state: State) -> tuple[IntArray, IntArray]:

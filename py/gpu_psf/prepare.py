@@ -96,13 +96,6 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
                    tail=tail)
 
 
-def median_of(table: Array, axis: int) -> Array:
-    """Medians of what is no NaN, 0 where nothing is."""
-    some = np.isfinite(table).any(axis=axis)
-    filled = np.where(np.expand_dims(some, axis), table, 0.0)
-    return np.nanmedian(filled, axis=axis)
-
-
 def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple[IntArray, IntArray]:
     """Numbers of the lines that fall on the CCD, and of those among them that cannot be told from a neighbour.
 

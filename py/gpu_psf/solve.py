@@ -64,9 +64,9 @@ class State:
 
     now: Parameters
     stamps: Stamps
-    pairs: Sequence[Pairs]
-    groups: Sequence[IntArray]
-    blocks: Sequence[Array]
+    pairs: list[Pairs]
+    groups: list[IntArray]
+    blocks: list[Array]
     flux: Array
     variance: Array
     weight: Array
@@ -97,11 +97,13 @@ def scene_of(task: Task, state: State, *, shapes: bool) -> Scene:
 
 def look(task: Task, now: Parameters, weight: Array, state: State | None = None) -> State:
     """The state of parameters under given weights (flat): fluxes and residuals."""
-    known = state is not None and state.now is now
-    stamps = state.stamps if known and state is not None else make_stamps(task.frame, task.spots, now, task.pixels)
-    far = FAR if task.frame.start.tail is None else np.inf
-    pairs = find_pairs(task.spots, stamps, far) if state is None else state.pairs
-    groups = clusters(list(pairs), len(task.spots)) if state is None else state.groups
+    stamps = (state.stamps if state is not None and state.now is now else
+              make_stamps(task.frame, task.spots, now, task.pixels))
+    if state is None:
+        pairs = find_pairs(task.spots, stamps, FAR if task.frame.start.tail is None else np.inf)
+        groups = clusters(pairs, len(task.spots))
+    else:
+        pairs, groups = state.pairs, state.groups
     empty = np.zeros(0)
     light = task.pixels.value.ravel() - task.beneath(now)
     scene = Scene(task.frame, task.spots, stamps, empty, weight, empty)

@@ -5,7 +5,8 @@ import numpy as np
 
 from gpu_extract.data import Array, PsfModel
 from gpu_psf.data import Pixels, Spots
-from gpu_psf.prepare import median_of, parameters_of, psf_of, shape_basis
+from gpu_psf.light import light_table, median_of
+from gpu_psf.prepare import parameters_of, psf_of, shape_basis
 from gpu_psf.series import legendre
 from gpu_psf.solve import State, Task, look_at_others
 from gpu_psf.stamps import make_stamps, project
@@ -40,11 +41,9 @@ def neighbours(task: Task, state: State) -> list[Source]:
     frame, now, start = task.frame, state.now, task.frame.start
     spots, last, found = task.spots, frame.first + frame.nfibre, []
     begun = parameters_of(frame)
-    kind = spots.exposure * (spots.line.max() + 1) + spots.line
-    _, one, which = np.unique(kind, return_index=True, return_inverse=True)
-    table = np.full((len(one), frame.nfibre), np.nan)
-    table[which[task.firm], spots.fibre[task.firm]] = state.flux[task.firm]
-    light = median_of(table, axis=1)
+    kind, table = light_table(spots, state.flux, task.firm, frame.nfibre)
+    one = np.unique(kind, return_index=True)[1]
+    light = median_of(table, axis=1)[kind[one]]
     for edge, fibres in ((0, range(frame.first)), (frame.nfibre - 1, range(last, start.nfibre))):
         place = start.x.coeff[:, 0]
         near = [n for n in fibres if abs(place[n] - place[frame.first + edge]) < RADIUS]

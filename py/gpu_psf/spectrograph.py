@@ -13,7 +13,7 @@ from gpu_extract.errors import FileName, InputError, did_you_mean, not_allowed
 from gpu_extract.io.presets import read_ini
 from gpu_psf.preprocess import DISPERSIONS
 from gpu_psf.start.count import Slit
-from gpu_psf.start.identify import Range
+from gpu_psf.start.search import Range
 
 ORDERS = ("ascending", "descending")
 AGREE = 0.1             # of the dispersion: how far range and dispersion may disagree

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError
-from gpu_perf.campaign import Outcome, load, planned, severity
+from gpu_perf.outcomes import Outcome, load, planned, severity
 from gpu_perf.shapes import count, fits, number, positive, text, whole
 from gpu_stress.lines import together
 from gpu_stress.nvml import throttled

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from gpu_extract.errors import InputError
+from gpu_extract.errors import InputError, one_of
 from gpu_perf.campaign import Command
 from gpu_stress.spec import MODULES, TESTS, Spec, check_procs, show
 from gpu_stress.workers import worker_argv
@@ -34,9 +34,9 @@ class Product:
 
     def __post_init__(self) -> None:
         for what, given, allowed in (("module", self.modules, MODULES), ("test", self.tests, TESTS)):
-            unknown = [name for name in given if name not in allowed]
-            if unknown:
-                raise InputError(f"{what} is {unknown[0]!r}, must be one of {', '.join(allowed)}")
+            for name in given:
+                if name not in allowed:
+                    raise InputError(one_of(what, name, allowed))
         for procs in self.procs:
             check_procs(procs)
 

@@ -1,7 +1,7 @@
 """The tables of a report, as data that is printed or put on a page."""
 from collections.abc import Callable, Sequence
 
-from gpu_perf.campaign import SEVERITY
+from gpu_perf.outcomes import SEVERITY
 from gpu_perf.tables import NONE, Table, number
 from gpu_stress.lines import GIGA, MB, duration
 from gpu_stress.machine import GIB

@@ -1,6 +1,7 @@
 """Whether a campaign can be trusted, and in one sentence what it says of the machine."""
 from itertools import pairwise
 
+from gpu_perf.outcomes import FINE
 from gpu_stress.rows import PAUSE, Campaign, cores_busy, gains
 
 OTHERS = 0.25         # cores that other work may keep busy, in the mean over a set
@@ -72,7 +73,7 @@ def verdict(campaign: Campaign) -> str:
     if said:
         return (f"Verdict: not fit: {'; '.join(said)}: take the GPU out of use, and look its errors up in the system's "
                 "log and in NVIDIA's list of XIDs.")
-    lost = [r for r in campaign.rows if r.status not in ("ok", "unsupported", "out of memory")]
+    lost = [r for r in campaign.rows if r.status not in FINE]
     if lost:
         return f"Verdict: not judged: {len(lost)} sets did not end well: see why below, and run them again (--retry)."
     said = doubts(campaign)

@@ -17,7 +17,7 @@ from gpu_perf.cli.track import main
 from gpu_perf.history import history_of
 from gpu_perf.measure import Bench, measure
 from gpu_perf.problems import find_problem
-from gpu_perf.repository import commits_of
+from gpu_perf.repository import all_commits, commits_of
 from gpu_perf.site import build
 from gpu_perf.store import APPLICATION, Commit, Result, Store
 
@@ -128,6 +128,15 @@ def test_lists_and_tables_from_elsewhere(tmp_path: Path, capsys) -> None:
         assert [c.date for c in base.commits("old code")] == [1767225600, 1767312000]
         assert [c.date for c in base.commits("daily")] == [1767398400, 1767506400]
         assert all(len(m["run time"]) == 1 for m in base.measured("daily").values())
+
+
+def test_a_subject_may_hold_what_ends_lines(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    subjects = ["one", "two \u2028 \x0c \x85 lines\tof it", "three"]
+    for subject in subjects:
+        git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", subject)
+    assert [commit.subject for commit in commits_of(tmp_path, "HEAD~2..HEAD")] == subjects[1:]
+    assert [commit.subject for commit in all_commits(tmp_path)] == subjects[::-1]
 
 
 @pytest.mark.parametrize(("name", "content", "words"), [

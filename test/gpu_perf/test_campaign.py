@@ -12,7 +12,8 @@ import pytest
 
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.whose import birth
-from gpu_perf.campaign import Command, load, planned, run
+from gpu_perf.campaign import Command, run
+from gpu_perf.outcomes import load, planned
 from gpu_perf.processes import run_together
 
 

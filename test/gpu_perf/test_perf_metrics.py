@@ -200,6 +200,14 @@ def test_an_idle_gpu() -> None:
     assert cause.name == "an idle GPU" and cause.cost == pytest.approx(0.7)       # busy from 0 to 3
 
 
+def test_of_one_stage_the_gpus_work_in_it_counts_and_no_start() -> None:
+    device = {"facts": {"name": "g"}, "memory": 1, "spans": [["load", 0.0, 4.0], ["normal", 3.0, 3.0]]}
+    made = run(rank(0, [("warm up", 0, 0, 5), ("extract", 0, 5, 10)], 15, device=device, start_up=6.0))
+    (cause,) = judge(made, "extract").dominant
+    assert cause.name == "an idle GPU" and cause.cost == pytest.approx(0.9)       # busy from 5 to 6, of 5 to 15
+    assert {c.name: c.cost for c in judge(made).causes}["an idle GPU"] == pytest.approx(9 / 21)
+
+
 def test_shared_cores_are_a_caution() -> None:
     values = rank(0, [("extract", 0, 0, 10), ("bundle", 1, 0, 10)], 10)
     values["spans"][1][4] = 5.0

@@ -13,9 +13,10 @@ from gpu_psf.cli.psf import main
 from gpu_psf.series import at_rows
 from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 from gpu_psf.start.count import Slit, match_fibres
-from gpu_psf.start.identify import Range, describe, refine
+from gpu_psf.start.identify import refine
 from gpu_psf.start.lines import seen_lines
 from gpu_psf.start.profiles import fit_profiles, fit_traces
+from gpu_psf.start.search import Range, describe
 from gpu_psf.start.traces import find_traces
 
 SIZES = 4, 6, 8                                  # of bundles that are not alike

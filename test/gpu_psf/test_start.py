@@ -18,10 +18,10 @@ from gpu_psf.data import FitConfig, Lines
 from gpu_psf.run import fit_psf
 from gpu_psf.series import at_rows
 from gpu_psf.start.count import Slit, match_fibres
-from gpu_psf.start.identify import Range
 from gpu_psf.start.lines import Pairs, read_pairs
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.run import Known, Start, _other_fibres, start_psf, suggested_grid
+from gpu_psf.start.search import Range
 from gpu_psf.start.solution import solve_wavelengths
 from gpu_psf.start.traces import find_traces, risen
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpu_extract.errors import InputError
-from gpu_perf.campaign import Command, load, run
+from gpu_perf.campaign import Command, run
+from gpu_perf.outcomes import load
 from gpu_stress.report import write_report
 from gpu_stress.rows import read_campaign, sampler_cost
 from gpu_stress.sampler import SHARE, Sampler, read_samples

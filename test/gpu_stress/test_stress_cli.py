@@ -117,6 +117,8 @@ def test_a_process_that_ends_without_a_result_is_named(procs):
     (["campaign", "{folder}", "--procs", "1,0"], "--procs is 0, must be 1 or more"),
     (["campaign", "{folder}", "--procs", f"1,{MOST + 1}"], f"--procs is {MOST + 1}, must be 1 or more, at most {MOST}"),
     (["campaign", "{folder}", "--tests", "fft,sort"], "test is 'sort', must be one of fft, copy"),
+    (["campaign", "{folder}", "--tests", "fft,gem"], "test is 'gem', must be one of fft, copy, rand, gemm, eigh, "
+     "cholesky, extract; did you mean gemm?"),
     (["campaign", "{folder}", "-m", "numpy,torch"], "module is 'torch', must be one of numpy, cupy"),
     (["campaign", "{folder}", "-d", "float8"], "dtype is 'float8'"),
     (["campaign", "{folder}", "-s", "10x0"], "shape is 10,0"),

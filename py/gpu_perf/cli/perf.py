@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import Parser, add_common_options, log, run_main, say
 from gpu_extract.errors import ExitCode, InputError
+from gpu_perf.cli.proflog import add_proflog, print_profile
 
 if TYPE_CHECKING:
     from gpu_perf.webpage import Report
@@ -54,9 +55,7 @@ def build_parser() -> Parser:
     talp.add_argument("--reference", metavar="FILE.json",
                       help="the same of a run of the same work, usually on one rank: gives scaling and speed-up")
     talp.add_argument("-o", "--output", metavar="TALP.json", help="write a record of --perf as TALP's JSON")
-    proflog = command("proflog", "print a cProfile dump sorted by cumulative time")
-    proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
-    proflog.add_argument("-n", "--top", type=int, metavar="N", help="only the first N lines")
+    add_proflog(command)
     return parser
 
 
@@ -75,18 +74,7 @@ def _body(args: argparse.Namespace) -> int:
         check_apart((("FILE", args.file), ("--reference", getattr(args, "reference", None)),
                      ("--ceilings", None if machine == "here" else machine)),
                     (("--html" if getattr(args, "html", None) else "-o", target),))
-    if args.command == "proflog":
-        from gpu_perf.proflog import profile_text
-
-        say(profile_text(args.file, args.top), end="")
-    elif args.command == "nsys":
-        from gpu_perf import nsys, nsys_report
-
-        _tell(args, nsys_report.report_of(nsys.read_profile(Path(args.file))))
-    elif args.command == "talp":
-        _talp(args)
-    else:
-        _report(args)
+    {"report": _report, "nsys": _nsys, "talp": _talp, "proflog": print_profile}[args.command](args)
     return ExitCode.DONE
 
 
@@ -97,6 +85,12 @@ def _report(args: argparse.Namespace) -> None:
     reference = read_run(Path(args.reference)) if args.reference else None
     asked = Asked(reference, args.focus, ceilings(args.ceilings))
     _tell(args, report_of(read_run(Path(args.file)), asked))
+
+
+def _nsys(args: argparse.Namespace) -> None:
+    from gpu_perf import nsys, nsys_report
+
+    _tell(args, nsys_report.report_of(nsys.read_profile(Path(args.file))))
 
 
 def _tell(args: argparse.Namespace, report: "Report") -> None:

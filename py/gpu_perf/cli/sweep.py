@@ -20,7 +20,7 @@ from gpu_extract.cli.common import (
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from gpu_perf.campaign import Outcome
+    from gpu_perf.outcomes import Outcome
     from gpu_perf.sweep import Launch, Space
 
 PROG, WARM_UP = "gpu_sweep", "warm-up-"
@@ -113,7 +113,7 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
 def _check_outputs(args: argparse.Namespace) -> None:
     """Whatever the report could fail with after hours of runs. Raises InputError, OutputError."""
     from gpu_extract.io.atomic import check_apart, check_folder, check_target
-    from gpu_perf.campaign import STATE
+    from gpu_perf.outcomes import STATE
 
     if args.command == "run":
         check_folder(args.folder)
@@ -130,17 +130,17 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
     from gpu_perf.campaign import Command, run
-    from gpu_perf.sweep import RECORDS, commands, this_program
+    from gpu_perf.sweep import PROGRAM, RECORDS, commands
 
     space, folder = space_of(args), Path(args.folder)
     points = space.points()
     launch = find_launcher(args.launcher, args.launcher_options, several=max(space.ranks) > 1)
-    sets = commands(points, folder, launch, this_program(), options=options, timeout=args.timeout)
+    sets = commands(points, folder, launch, PROGRAM, options=options, timeout=args.timeout)
     (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     if args.warm_up:
         sizes = sorted({p.nspec for p in points}) if not options else [max(p.nspec for p in points)]
         output = ("-o", str(folder / RECORDS / "warm-up.fits"))
-        warm = [Command(f"{WARM_UP}{n}", (*this_program(), "-n", str(n), *options, *output), timeout=args.timeout)
+        warm = [Command(f"{WARM_UP}{n}", (*PROGRAM, "-n", str(n), *options, *output), timeout=args.timeout)
                 for n in sizes]
         _judge_warm_up(run(warm, folder / "warm-up", retry=True))
     outcomes = run(sets, folder, repeats=at_least(args.repeats, "--repeats"), tell=log.info, retry=args.retry)

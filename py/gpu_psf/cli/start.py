@@ -120,7 +120,7 @@ def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) 
 
         at_least(min(args.columns), "--columns", 0)
         return Known(pairs=read_pairs(args.pairs, args.columns, args.unit), echelle=args.echelle)
-    from gpu_psf.start.identify import Range
+    from gpu_psf.start.search import Range
 
     if args.range is None and described is not None:
         return Known(range=described.wavelengths(ny))

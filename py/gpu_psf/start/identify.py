@@ -1,10 +1,10 @@
-"""Which line of an arc is which of the list: from a solution that is nearly right, or from a description.
+"""Which line of an arc is which of the list: from a solution that is nearly right.
 
 A proposed solution is moved until the lines of the list lie on those that are seen. How many do is compared with how
 many would by chance: a wrong list, or an arc of another lamp, agrees no better than chance, and that is an error, never
 a solution.
 """
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
@@ -13,7 +13,7 @@ from gpu_extract.data import Array, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
 from gpu_psf.beside import check_beside, light_on_traces
-from gpu_psf.series import at_rows, fit_series, legendre_of_rows, legfit, legval, scaled
+from gpu_psf.series import at_rows, fit_series, legfit, scaled
 from gpu_psf.start.lines import Pairs, Seen, select_lines
 from gpu_psf.start.profiles import Traces
 from gpu_psf.start.solution import Solution, solve_wavelengths
@@ -26,10 +26,6 @@ VOTE = 0.25              # pixels of a bin in which shifts are counted
 BEYOND_CHANCE = 3.0      # times as many lines as by chance must agree, or half of those that do not by chance
 LEAST = 6                # lines that must agree in all
 FEWEST = 12              # lines from which a width is taken
-BRIGHT = 30              # brightest lines of a fibre that are used for a search
-STRETCHES, CURVES = 33, (13, 35)     # that a search tries; where the middle is known, and where it is not
-OFF = 0.03               # of the range: how far each of its ends may be off
-CURVED = 0.015, 0.04            # of the range: the largest of these curvatures
 SAMPLES = 512
 MOST_ALONG, MOST_ACROSS = 8.0, 5.0      # pixels that a given PSF may be off in y and x
 
@@ -155,129 +151,6 @@ def solution_of(psf: PsfModel, ny: int) -> Solution:
     orders = None if psf.own is None else np.arange(psf.nfibre)
     return Solution(fit_series(rows, wave, (0.0, ny - 1.0), psf.y.coeff.shape[1], beyond=2.0), 0.0,
                     np.ones(0, dtype=bool), orders)
-
-
-@dataclass(frozen=True)
-class Range:
-    """What is known of a spectrograph: wavelengths (Angstrom) in the first and the last row of the middle fibre, and in
-    its middle row (None: half way)."""
-
-    first: float
-    last: float
-    middle: float | None = None
-
-    def wave(self, y: Array, ny: int) -> Array:
-        """A parabola through the three."""
-        middle = (self.first + self.last) / 2 if self.middle is None else self.middle
-        u = 2 * y / (ny - 1) - 1
-        return middle + (self.last - self.first) / 2 * u + ((self.first + self.last) / 2 - middle) * u**2
-
-
-def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> Solution:
-    """A solution from a description that is right to some 3 % of the range: shift, stretch and curvature are searched
-    for on the middle fibre, and the others follow from neighbour to neighbour.
-
-    Raises InputError where nothing stands out.
-    """
-    middle = nfibre // 2
-    found = _search(known, seen, lines, middle, ny)
-    coeff: dict[int, Array] = {middle: found}
-    for direction in (1, -1):
-        for i in range(middle + direction, nfibre if direction > 0 else -1, direction):
-            coeff[i] = _follow(coeff[i - direction], seen, lines, i, ny)
-    every = np.stack([coeff[i] for i in range(nfibre)])
-    return Solution(legendre_of_rows(every, ny), 0.0, np.ones(0, dtype=bool))
-
-
-def _brightest(seen: Seen, fibre: int) -> Array:
-    own = np.flatnonzero(seen.fibre == fibre)
-    return np.sort(seen.row[own[np.argsort(-seen.light[own])[:BRIGHT]]])
-
-
-def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
-    """Coefficients of the middle fibre's wavelengths: of all shifts, stretches and curvatures those with which most of
-    the brightest lines lie on one of the list, and clearly more than with any other."""
-    rows = _brightest(seen, fibre)
-    if len(rows) < LEAST:
-        raise InputError(f"the middle fibre shows {len(rows)} lines, {LEAST} are needed: give an exposure of a lamp "
-                         "with lines, a longer one, or a start")
-    y = np.linspace(0, ny - 1, SAMPLES)
-    base = known.wave(y, ny)
-    step = (base[-1] - base[0]) / (ny - 1)
-    u_seen = 2 * rows / (ny - 1) - 1
-    wave_seen = np.interp(rows, y, base)
-    span = abs(base[-1] - base[0])
-    free = int(known.middle is None)
-    sizes = [span * 2 * OFF * np.linspace(-1, 1, STRETCHES), span * CURVED[free] * np.linspace(-1, 1, CURVES[free])]
-    most = (OFF + free * CURVED[1] * 2 / 3) * span         # a curvature moves the middle against the ends
-    shifts = np.arange(-most, most, abs(step) * 0.75)
-    best: list[tuple[float, float, float, float]] = []
-    for curve in sizes[1]:
-        for stretch in sizes[0]:
-            moved = wave_seen + stretch * u_seen / 2 + curve * (u_seen**2 - 1 / 3)
-            near = _distance(moved[None, :] + shifts[:, None], lines) / abs(step)
-            score = np.exp(-0.5 * (near / 2.0)**2).sum(axis=1)
-            k = int(score.argmax())
-            best.append((float(score[k]), float(shifts[k]), float(stretch), float(curve)))
-    best.sort(reverse=True)
-    tried = [_polished(known, best[n][1:], rows, lines, ny) for n in range(min(12, len(best)))]
-    score, coeff = max(tried, key=lambda t: t[0])
-    typical = float(np.median([b[0] for b in best]))
-    if score < max(0.5 * len(rows), LEAST - 1) or score < 1.3 * typical:
-        raise InputError(f"no solution near the description stands out: {score:.0f} of the {len(rows)} brightest "
-                         "lines of the middle fibre lie on the list's at best, "
-                         f"{max(0.5 * len(rows), 1.3 * typical):.0f} are needed; is it the list of this lamp, are "
-                         "first and last right to 3 %?")
-    return coeff
-
-
-def _distance(wave: Array, lines: Array) -> Array:
-    """How far each wavelength is from the nearest line."""
-    right = np.clip(np.searchsorted(lines, wave), 1, len(lines) - 1)
-    return np.minimum(np.abs(wave - lines[right - 1]), np.abs(wave - lines[right]))
-
-
-def _polished(known: Range, start: tuple[float, float, float], rows: Array, lines: Array,
-              ny: int) -> tuple[float, Array]:
-    """A cubic through the lines that agree, again and again; and how many do, to a pixel."""
-    y = np.linspace(0, ny - 1, SAMPLES)
-    u = 2 * y / (ny - 1) - 1
-    wave = known.wave(y, ny) + start[0] + start[1] * u / 2 + start[2] * (u**2 - 1 / 3)
-    coeff = legfit(u, wave, 4)
-    return _settle(coeff, rows, lines, ny, (6.0, 4.0, 3.0, 2.0, 1.5))
-
-
-def _settle(coeff: Array, rows: Array, lines: Array, ny: int, tolerances: tuple[float, ...]) -> tuple[float, Array]:
-    """Fit the lines within each tolerance (pixels) in turn; the score counts those within a pixel."""
-    argument = 2 * rows / (ny - 1) - 1
-    step = abs(2 * coeff[1] / (ny - 1))
-    for tolerance in tolerances:
-        wave = legval(argument, coeff)
-        nearest = lines[np.abs(lines[None, :] - wave[:, None]).argmin(axis=1)]
-        left = nearest - wave
-        kept = np.abs(left) < tolerance * step
-        if np.count_nonzero(kept) < LEAST - 1:
-            break
-        terms = min(max(int(np.count_nonzero(kept)) // 4, 1), 4)
-        change = legfit(argument[kept], left[kept], terms - 1)
-        coeff = coeff.copy()
-        coeff[:terms] += change
-    left = _distance(legval(argument, coeff), lines) / step
-    return float(np.exp(-0.5 * (left / 0.7)**2).sum()), coeff
-
-
-def _follow(coeff: Array, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
-    """The wavelengths of a fibre from those of its neighbour: moved by a few pixels, then fitted."""
-    rows = _brightest(seen, fibre)
-    if len(rows) < LEAST:
-        return coeff
-    step = 2 * coeff[1] / (ny - 1)
-    tried = []
-    for shift in np.arange(-6, 6.5, 0.5):
-        moved = coeff.copy()
-        moved[0] += shift * step
-        tried.append(_settle(moved, rows, lines, ny, (1.5, 1.0)))
-    return max(tried, key=lambda t: t[0])[1]
 
 
 def shift_across(pix: Array, psf: PsfModel) -> float:

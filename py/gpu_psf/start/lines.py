@@ -148,7 +148,7 @@ def isolated(seen: Seen, width: float) -> Seen:
 
 def select_lines(seen: Seen, kept: np.ndarray) -> Seen:
     """Some of the lines."""
-    return Seen(*(array[kept] for array in (seen.fibre, seen.row, seen.error, seen.sigma, seen.light)))
+    return Seen(*(array[kept] for array in vars(seen).values()))
 
 
 def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[float, float, float, float] | None:

@@ -12,6 +12,7 @@ from gpu_psf.start.count import Slit, match_fibres, may_be_missing
 from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, seen_lines, select_lines
 from gpu_psf.start.make import make_psf, width_surface
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
+from gpu_psf.start.search import Range, describe
 from gpu_psf.start.solution import Solution, solve_wavelengths
 from gpu_psf.start.traces import find_traces
 
@@ -29,7 +30,7 @@ class Known:
 
     psf: PsfModel | None = None
     pairs: Pairs | None = None
-    range: identify.Range | None = None
+    range: Range | None = None
     echelle: bool = False
 
 
@@ -130,7 +131,7 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
     elif known.psf is not None:
         solution, along = identify.shifted(identify.solution_of(known.psf, ny), seen, lines)
     elif known.range is not None:
-        solution = identify.describe(known.range, seen, lines, nfibre, ny)
+        solution = describe(known.range, seen, lines, nfibre, ny)
     else:
         raise InputError("nothing is known of the wavelengths: give --psf, --pairs or --range")
     solution, pairs = identify.refine(seen, lines, solution, ny=ny)

@@ -4,7 +4,7 @@ All fibres together: w_i(y) = sum c_kl P_k(y) P_l(i), or, for the orders of an e
 same for all orders m (the grating equation). A fibre with lines enough has terms of its own in addition. What no such
 surface explains is no line of the list.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -124,4 +124,4 @@ def _judged(solution: Solution, pairs: Pairs, ny: int) -> Solution:
                          "of it; give more of them")
     step = np.abs(slopes).mean(axis=1)[pairs.fibre]
     left = ((pairs.wave - one_by_one(solution.wave, pairs.fibre, pairs.row)) / step)[solution.used]
-    return Solution(solution.wave, float(np.sqrt(np.mean(left**2))), solution.used, solution.orders)
+    return replace(solution, rms=float(np.sqrt(np.mean(left**2))))

@@ -11,6 +11,7 @@ from gpu_extract.cli.common import run_main, say, set_threads, stop_when_asked
 from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
+from gpu_perf.cli.proflog import print_profile
 from gpu_stress.cli.stress_options import build_parser, devices_of, spec_of
 from gpu_stress.spec import TESTS, Spec, check_procs, check_timeout
 
@@ -38,8 +39,7 @@ def _body(args: argparse.Namespace) -> int:
         from gpu_stress.report import write_report
         say(write_report(args.folders, args.output or args.folders[0], plots=args.plots), end="")
     elif args.command == "proflog":
-        from gpu_perf.proflog import profile_text
-        say(profile_text(args.file, args.top), end="")
+        print_profile(args)
     elif args.command == "vendor":
         check_timeout(args.timeout)
         return ask_vendor(args.level, args.timeout)

@@ -1,6 +1,7 @@
 """gpu_stress campaign: many tests one after another."""
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from gpu_extract import __version__
 from gpu_extract.cli.common import NAMES, at_least, check_threads, log, say
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import check_folder, write_json
-from gpu_perf.campaign import Outcome, run
+from gpu_perf.campaign import run
+from gpu_perf.outcomes import FINE, Outcome
 from gpu_stress.backend import open_module
 from gpu_stress.cli.stress_options import devices_of, spec_of
 from gpu_stress.machine import machine
@@ -68,17 +70,15 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
 
 def _tell(outcomes: Sequence[Outcome], folder: Path) -> int:
     """A summary on the standard output; who was wrong on standard error."""
-    counts: dict[str, int] = {}
+    counts = Counter(outcome.status for outcome in outcomes)
     for outcome in outcomes:
-        counts[outcome.status] = counts.get(outcome.status, 0) + 1
         for process in outcome.processes:
-            if process.status not in ("ok", "unsupported", "out of memory"):
+            if process.status not in FINE:
                 what = (process.result or {}).get("message") or process.said or process.status
                 say(f"gpu_stress: {process.status}: {outcome.name} process {process.index} (pid {process.pid}): "
                     f"{what}", error=True)
-    errors = sum((p.result or {}).get("errors", 0) for o in outcomes for p in o.processes)
-    checked = sum((p.result or {}).get("checked", 0) for o in outcomes for p in o.processes)
+    errors, checked = (sum((p.result or {}).get(name, 0) for o in outcomes for p in o.processes)
+                       for name in ("errors", "checked"))
     say(f"{len(outcomes)} sets: " + ", ".join(f"{n} {status}" for status, n in counts.items())
         + f"; {errors} of {checked} results wrong; gpu_stress report {folder}")
-    bad = set(counts) - {"ok", "unsupported", "out of memory"}
-    return ExitCode.CHECK_FAILED if bad else ExitCode.DONE
+    return ExitCode.CHECK_FAILED if counts.keys() - FINE else ExitCode.DONE

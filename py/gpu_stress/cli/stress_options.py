@@ -5,6 +5,7 @@ from typing import Any
 
 from gpu_extract.cli.common import NAMES, NUMBERS, Parser, add_common_options, separated
 from gpu_extract.errors import InputError
+from gpu_perf.cli.proflog import add_proflog
 from gpu_stress.spec import COPIES_BY_DEFAULT, DTYPES, MODULES, SHAPES, SUPPORTED, TESTS, Spec, parse_shape, show
 
 DESCRIPTION = """\
@@ -54,9 +55,7 @@ def build_parser() -> Parser:
     _add_campaign(command("campaign", "run many tests one after another, resumable, with samples of the machine's "
                                       "state"))
     _add_report(command("report", "tables and plots of a campaign, or of several side by side"))
-    proflog = command("proflog", "print a cProfile dump sorted by cumulative time")
-    proflog.add_argument("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
-    proflog.add_argument("-n", "--top", type=int, metavar="N", help="only the first N lines")
+    add_proflog(command)
     info = command("info", "devices, versions, and measured bandwidths and rates")
     _add_module(info)
     info.add_argument("--no-measure", dest="measure", action="store_false", help="facts only")
