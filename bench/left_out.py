@@ -5,15 +5,18 @@ usage: left_out.py [--image FILE --psf FILE] [--repeat 17] [--smallest]
 The bundle of bundle.py (25 fibres, 2326 bins, one thread, warm). Milliseconds of CPU by turns with the whole, and the
 median of the differences of turns next to each other. Results without a safeguard may be wrong: they are thrown away.
 """
-import argparse
 import statistics
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from time import process_time
 from unittest.mock import patch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 import bundle as bench
+from parsing import parser_of
 
 from gpu_extract import bundle, run
 from gpu_extract.decorrelate import banded, windows
@@ -40,11 +43,7 @@ LEFT_OUT = {
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image")
-    parser.add_argument("--psf")
-    parser.add_argument("--repeat", type=int, default=17)
-    parser.add_argument("--smallest", action="store_true")
+    parser = parser_of(__doc__, image=None, psf=None, repeat=17)
     args = parser.parse_args()
     args.core = "auto"
     image, psf, config = bench.problem(args)

@@ -18,7 +18,7 @@ def shipped_lines() -> Lines:
 def read_lines(path: FileName) -> Lines:
     """Lines from a text file: in each line a wavelength in Angstrom and, if known, a strength; # begins a comment.
 
-    Raises InputError.
+    Of lines at one wavelength the strongest counts. Raises InputError.
     """
     try:
         with reading(path, "the list of lines "):
@@ -33,7 +33,7 @@ def read_lines(path: FileName) -> Lines:
     if not rows:
         raise InputError(f"{path}: has no line; needed are a wavelength in Angstrom and, if known, a strength in each "
                          "line of text")
-    wave, strength = np.array(sorted(rows)).T
+    wave, strength = np.array(sorted(rows, key=lambda row: (row[0], -row[1]))).T
     kept = np.concatenate([[True], np.diff(wave) > 0])
     return Lines(wave[kept], strength[kept])
 
