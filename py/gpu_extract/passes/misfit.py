@@ -20,7 +20,7 @@ from gpu_extract.passes import simd_pixels
 from gpu_extract.passes.outliers import AROUND, WRONG, Shape, places_of
 
 FAR = 4.0            # errors off the model, above or below: one pixel in 16 000 of noise
-SHARED = 0.01        # of the brightest variance around is in dim pixels of a model, if it was weighed by read noise alone
+SHARED = 0.01        # of the brightest variance around is in dim pixels of a model that was weighed by read noise
 
 
 def misfits(cut: Cut, expected: np.ndarray, rows: IntArray, *, shape: Shape, error: float) -> tuple[IntArray, Array]:
