@@ -68,8 +68,11 @@ class Sight:
         if before is None:
             self.open = not self.config.keep_cosmics
         else:
-            self._reject(before.rejected)
-            self.open = self.look(before.model, before.background)
+            self.rejected = before.rejected
+            if self.config.keep_cosmics:
+                self._reject(before.rejected)
+            else:
+                self.open = self.look(before.model, before.background)
 
     def look(self, model: np.ndarray, smooth: Array) -> bool:
         """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.
