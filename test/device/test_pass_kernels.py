@@ -15,7 +15,7 @@ from gpu_extract.device.memory import Sizes
 from gpu_extract.device.pass_plan import Passes
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.normal import Cut
-from gpu_extract.passes import outliers, variance
+from gpu_extract.passes import misfit, outliers, variance
 from gpu_extract.passes.outliers import Shape, find_outliers
 
 ROWS, COLUMNS, NFIBRE = 40, 30, 2
@@ -166,6 +166,35 @@ def test_weights(dtype: Any, bare: bool) -> None:
         11, 37, rows, columns, error, int(bare), outliers.BRIGHTEST))
     for found, want in zip((root, light), wanted, strict=True):
         np.testing.assert_allclose(found[0].T, want, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_misfits(step: int) -> None:
+    """Light that the model has elsewhere, above and below it, hits on it, rejected pixels, rows that are not known."""
+    counts = []
+    for seed in range(12):
+        cut, own, rows, known = field(seed, 0.01)
+        cut.light[:] += cut.root * 0.05 * (np.roll(own, 1, axis=0) - own) * (seed % 3)
+        root, light, rejected = cut.root.copy(), cut.light.copy(), np.ascontiguousarray(known.T[None], np.int8)
+        cut.root[known] = cut.light[known] = 0.0
+        places, less = misfit.misfits(cut, own, rows, shape=SHAPE, error=ERROR)
+        wanted = np.ones_like(root)
+        wanted[tuple(places.T)] = less
+        lying = [np.ascontiguousarray(array.T[None]) for array in (root, light, own)]
+        limits = np.zeros(passes.LIMITS)
+        limits[passes.WRONG] = outliers.WRONG * ERROR + SHAPE.between
+        missed, most = np.full((2, 1, COLUMNS, ROWS), np.nan, np.float32)
+        up, across = misfit.reach(SHAPE)
+        run_lanes(passes.miss, root.size, step, (
+            missed, *lying, rejected, rows[None].astype(np.int32), limits, np.array([[0, 0, ROWS, COLUMNS]]), ROWS,
+            COLUMNS, outliers.AROUND, misfit.FAR, misfit.SHARED))
+        run_lanes(passes.miss_rows, root.size, step, (most, missed, ROWS, up))
+        run_lanes(passes.miss_columns, root.size, step, (*lying[:2], most, ROWS, COLUMNS, across))
+        wanted[known] = lying[0][0].T[known] / np.where(root[known] > 0, root[known], 1.0)       # struck afterwards
+        for found, before in zip(lying, (root, light), strict=False):
+            np.testing.assert_allclose(found[0].T, before * wanted, rtol=1e-14, atol=0)
+        counts.append(np.count_nonzero(less < 0.99))
+    assert min(counts) > 100, counts
 
 
 def test_smooth() -> None:

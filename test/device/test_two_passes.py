@@ -21,12 +21,14 @@ from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.told import is_undone
+from gpu_extract.passes import misfit
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.packing import repack
 from gpu_extract.run import _job, draft, extract, prepare
 from gpu_extract.seams import Comm
 from gpu_extract.simulate.troubles import with_tail
+from gpu_extract.spots import add_to_image, make_spots
 
 CONFIG = ExtractConfig(wavelength=(6000.0, 6080.0, 0.85), model=True, tolerance=1e-4, passes=2)
 TAILED = replace(CONFIG, any_psf=True)
@@ -106,6 +108,20 @@ def test_settings(settings: dict[str, Any]) -> None:
     frame, cpu = with_device(SimulatedDevice(), config=config), on_cpu(config)
     assert_as_on_cpu(frame, cpu)
     assert in_sigma(cpu, on_cpu().flux).max() > 1e-3, "the setting matters"
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep_cosmics": True}])
+def test_lines_that_the_model_misses(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two bins, which are given the error of that, beside hits."""
+    image, psf = struck()
+    light, lines = np.zeros(image.shape), np.arange(6015.0, 6070.0, 13.0)
+    add_to_image(light, make_spots(psf, (10, 20), lines), np.full((10, len(lines)), 3e4))
+    pix = (image.pix + np.random.default_rng(1).poisson(light)).astype(image.pix.dtype)
+    lined, config = replace(image, pix=pix), replace(CONFIG, **settings)
+    cpu = by_cpu(lined, psf, config)
+    assert_as_on_cpu(with_device(SimulatedDevice(), image=lined, config=config), cpu)
+    monkeypatch.setattr(misfit, "FAR", 1e9)
+    assert in_sigma(cpu, by_cpu(lined, psf, config).flux).max() > 5.0, "they matter"
 
 
 def test_read_noise_of_amplifiers_and_pixels_as_double() -> None:

@@ -209,7 +209,8 @@ def test_inputs_stay(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 def test_names_and_strengths_of_lines_may_be_missing(tmp_path: Path) -> None:
-    (tmp_path / "lines").write_text("6100.5 Ne I\n6000, 12 # blend\n6000 7\n6100.5\n", encoding="utf-8-sig")    # with a mark
+    # with a mark, as some editors put it
+    (tmp_path / "lines").write_text("6100.5 Ne I\n6000, 12 # blend\n6000 7\n6100.5\n", encoding="utf-8-sig")
     lines = read_lines(tmp_path / "lines")
     assert lines.wave.tolist() == [6000, 6100.5]
     assert lines.strength.tolist() == [12, 1]

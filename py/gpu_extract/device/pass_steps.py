@@ -15,7 +15,7 @@ from gpu_extract.device.memory import BEYOND
 from gpu_extract.device.pass_plan import GATHERED, Passes
 from gpu_extract.device.pass_tails import Layer, Tails
 from gpu_extract.device.steps import Steps
-from gpu_extract.passes import ROUNDS, outliers, variance
+from gpu_extract.passes import ROUNDS, misfit, outliers, variance
 from gpu_extract.passes.crosstalk import FADE
 from gpu_extract.several.bundles import MOST
 
@@ -49,10 +49,23 @@ class PassSteps(Steps):
         if not turn.first:
             self._launch(passes.recall, self._pixels, target="rejected", rejected="past_rejected")
         self.weigh(turn)
+        if self.passes.keep_cosmics:        # otherwise a look comes first
+            self.dim(turn)
 
     def weigh(self, turn: Turn) -> None:
-        """Pixels, whitened, with the variance that a model of them expects and without others' light; all good ones."""
+        """Pixels, whitened, with the variance that a model of them expects and without others' light; all good
+        ones, as they are judged."""
         self._expect(self.passes.error, alone=turn.first)
+
+    def dim(self, turn: Turn) -> None:
+        """Give pixels the error of what the pass before misses around them; `chi`, whose turn comes later, is room."""
+        if turn.first:
+            return
+        pixels = self.arrays.others.shape
+        missed, most = (self.arrays.chi.seen_as((2, *pixels), np.float32).part(n, n + 1) for n in range(2))
+        self._launch(passes.miss, self._pixels, missed=missed, off=misfit.FAR, shared=misfit.SHARED)
+        self._launch(passes.miss_rows, self._pixels, most=most, missed=missed, up=self.passes.reach[0])
+        self._launch(passes.miss_columns, self._pixels, most=most, across=self.passes.reach[1])
 
     def _expect(self, error: float, *, alone: bool, bare: bool = False) -> None:
         """alone: no other light is known of; bare: nor a model."""
@@ -80,6 +93,7 @@ class PassSteps(Steps):
         self._launch(passes.end_look, bundles, counts="tallied", first=int(numbers is not None))
         if turn.first:
             self.weigh(turn)
+        self.dim(turn)
         self._launch(passes.strike, self._pixels)
 
     def _tally(self, marks: str) -> None:

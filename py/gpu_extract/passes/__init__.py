@@ -1,7 +1,7 @@
 """From one pass over an image to the next: what the light of the pass before says of a bundle's pixels.
 
 The first of several passes weighs all good pixels by the read noise alone, which no noise of theirs is in; each further
-one by the model of the pass before. What is worked out here is the same on every rank.
+one by the model of the pass before, and by what that has missed. What is worked out here is the same on every rank.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.normal import Cut
 from gpu_extract.passes.background import background
 from gpu_extract.passes.crosstalk import Piece, add_pieces, overlap
+from gpu_extract.passes.misfit import misfits
 from gpu_extract.passes.outliers import Shape, by_own_light, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
@@ -55,7 +55,7 @@ class Sight:
     hopeless: bool = False
     open: bool = False
     _judged: Cut = field(init=False)
-    _were: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
+    _were: list[tuple[IntArray, Array, Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         shape, before = self.cut.root.shape, self.past.before
@@ -68,8 +68,11 @@ class Sight:
         if before is None:
             self.open = not self.config.keep_cosmics
         else:
-            self._reject(before.rejected)
-            self.open = self.look(before.model, before.background)
+            self.rejected = before.rejected
+            if self.config.keep_cosmics:
+                self._reject(before.rejected)
+            else:
+                self.open = self.look(before.model, before.background)
 
     def look(self, model: np.ndarray, smooth: Array) -> bool:
         """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.
@@ -99,15 +102,25 @@ class Sight:
         return self.cut.y0, self.cut.x0
 
     def _reject(self, places: IntArray) -> None:
-        """Mask pixels, and remember what they were."""
-        y, x = (places - self._corner).T
-        self.rejected, self._were = places, (self.cut.root[y, x], self.cut.light[y, x])
-        mask_pixels(self.cut.root, self.cut.light, places, self._corner)
+        """Mask pixels, and give those around what the pass before misses of the others the error of that."""
+        self.rejected, before = places, self.past.before
+        self._dim(places - self._corner, np.zeros(len(places)))
+        if before is not None:
+            self._dim(*misfits(self.cut, before.expected, self.rows, shape=self.shape, error=self.psferr))
+
+    def _dim(self, places: IntArray, factor: Array) -> None:
+        """Multiply the roots of pixels (n, 2) of the cut-out, and remember what they were."""
+        y, x = places.T
+        self._were.append((places, self.cut.root[y, x], self.cut.light[y, x]))
+        self.cut.root[y, x] *= factor
+        self.cut.light[y, x] *= factor
 
     def _restore(self) -> None:
-        """Take the rejected pixels back."""
-        y, x = (self.rejected - self._corner).T
-        self.cut.root[y, x], self.cut.light[y, x] = self._were
+        """Take all that back."""
+        while self._were:
+            places, root, light = self._were.pop()
+            y, x = places.T
+            self.cut.root[y, x], self.cut.light[y, x] = root, light
 
 
 class Seen:
