@@ -225,6 +225,24 @@ def test_a_list_of_which_half_agrees_by_chance() -> None:
         start_psf(None, seen, np.sort(12110 - lines.wave) + 1.7, off)
 
 
+@pytest.mark.parametrize("chosen", [[1, 4, 7], [1, 3, 8, 12], [1, 3, 6, 8, 11, 14]])
+def test_a_psf_keeps_its_wavelengths_where_no_line_is(chosen: list[int]) -> None:
+    """A polynomial through a few lines was off by up to 20 pixels beside them, without a word."""
+    true, lines = psf_model("tiny"), uneven_lines()
+    wave, w = lines.wave[chosen], np.linspace(6010, 6100, 30)
+    seen = make_arc(true, (0, 10), (wave, np.full(len(wave), 20000.0)), 1)
+    found = start_psf(None, seen, wave, Known(psf=moved(true, -0.5, 1.0)))
+    assert np.abs(centres(found.psf, (0, 10), w)[0] - centres(true, (0, 10), w)[0]).max() < 0.1
+
+
+def test_two_lines_are_no_list() -> None:
+    """By chance two of a wrong list lie on some that are seen."""
+    true, lines = psf_model("tiny"), uneven_lines()
+    seen = make_arc(true, (0, 10), (lines.wave[[3, 9]], np.full(2, 20000.0)), 1)
+    with pytest.raises(InputError, match="2 of the lines of the list are seen alone, 3 are needed"):
+        start_psf(None, seen, lines.wave[[3, 9]], Known(psf=moved(true, -0.5, 1.0)))
+
+
 def test_an_arc_without_lines(images: tuple[Image, Image], start: Start) -> None:
     with pytest.raises(InputError, match="the arc has no lines on the 18 traces"):
         start_psf(images[0], flat(TOY, 300.0, seed=7), LINES, Known(psf=start.psf))

@@ -16,6 +16,7 @@ from gpu_psf.start.lines import Pairs
 DEGREES = (4, 3)           # of the surface, in row and fibre
 CLIP = 4.0
 OWN = 6                    # lines of a fibre to each term of its own
+TOLD = 3                   # lines at different wavelengths to each term in row on top of a solution that is known
 MOST_LOST = 0.4            # of the lines may be left out
 ORDERS = range(8, 160)     # of a grating
 
@@ -35,9 +36,13 @@ class Solution:
         return at_rows(self.wave, y)
 
 
-def solve_wavelengths(pairs: Pairs, nfibre: int, ny: int, *, echelle: bool = False) -> Solution:
-    """The surface through known lines. Raises InputError where they are too few or do not lie on one."""
-    return _solve(pairs, nfibre, ny, _orders(pairs, nfibre, ny) if echelle else None)
+def solve_wavelengths(pairs: Pairs, nfibre: int, ny: int, *, echelle: bool = False,
+                      base: Solution | None = None) -> Solution:
+    """The surface through known lines, or what they ask for on top of a solution that is nearly right.
+
+    Raises InputError where they are too few or do not lie on one.
+    """
+    return _solve(pairs, nfibre, ny, _orders(pairs, nfibre, ny) if echelle else None, base)
 
 
 def _orders(pairs: Pairs, nfibre: int, ny: int) -> IntArray:
@@ -74,19 +79,26 @@ def _degrees(pairs: Pairs) -> tuple[int, int]:
     return k, max(l, 0)
 
 
-def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None) -> Solution:
+def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None) -> Solution:
     if len(pairs.row) < 4:
         raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution: give more, 4 at "
                          "least")
     factor = np.ones(nfibre) if orders is None else orders.astype(float)
-    values = pairs.wave * factor[pairs.fibre]
-    degrees = _degrees(pairs)
+    values, degrees = pairs.wave * factor[pairs.fibre], _degrees(pairs)
+    least = 1e-7 * values.mean()
+    if base is not None:            # of which nobody sees what it is where no line is: it stays as it was
+        values -= one_by_one(base.wave, pairs.fibre, pairs.row) * factor[pairs.fibre]
+        different = len(np.unique(pairs.wave))
+        if different < TOLD:
+            raise InputError(f"{different} of the lines of the list are seen alone, {TOLD} are needed: is it the list "
+                             "of this lamp? Give an arc with more lines")
+        degrees = min(degrees[0], different // TOLD - 1), degrees[1]
     basis = _terms(pairs, nfibre, ny, degrees)
     used = np.ones(len(values), dtype=bool)
     for _ in range(10):
         coeff = np.linalg.lstsq(basis[used], values[used], rcond=None)[0]
         left = values - basis @ coeff
-        limit = CLIP * max(1.4826 * np.median(np.abs(left[used])), 1e-7 * values.mean())
+        limit = CLIP * max(1.4826 * np.median(np.abs(left[used])), least)
         again = np.abs(left) <= limit
         if (again == used).all() or np.count_nonzero(again) < basis.shape[1] + 2:
             break
@@ -94,6 +106,9 @@ def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None) -> Solut
     surface = coeff.reshape(degrees[0] + 1, degrees[1] + 1)
     v = 2 * np.arange(nfibre) / max(nfibre - 1, 1) - 1
     wave = (surface @ legvander(v, degrees[1]).T).T / factor[:, None]
+    if base is not None:
+        known = base.wave.coeff
+        wave = known + np.pad(wave, ((0, 0), (0, known.shape[1] - wave.shape[1])))
     _add_own(wave, pairs, used, ny)
     solution = Solution(legendre_of_rows(wave, ny), 0.0, used, orders)
     return _judged(solution, pairs, ny)
