@@ -170,7 +170,7 @@ def test_weights(dtype: Any, bare: bool) -> None:
 
 @pytest.mark.parametrize("step", [1, -1])
 def test_misfits(step: int) -> None:
-    """Light that the model has elsewhere, above and below it, hits on it, rejected pixels, rows that are not known."""
+    """Light that the model has elsewhere, above it and below, hits on it, rejected pixels."""
     counts = []
     for seed in range(12):
         cut, own, rows, known = field(seed, 0.01)
@@ -183,18 +183,13 @@ def test_misfits(step: int) -> None:
         lying = [np.ascontiguousarray(array.T[None]) for array in (root, light, own)]
         limits = np.zeros(passes.LIMITS)
         limits[passes.WRONG] = outliers.WRONG * ERROR + SHAPE.between
-        missed, most = np.full((2, 1, COLUMNS, ROWS), np.nan, np.float32)
-        up, across = misfit.reach(SHAPE)
         run_lanes(passes.miss, root.size, step, (
-            missed, *lying, rejected, rows[None].astype(np.int32), limits, np.array([[0, 0, ROWS, COLUMNS]]), ROWS,
-            COLUMNS, outliers.AROUND, misfit.FAR, misfit.SHARED))
-        run_lanes(passes.miss_rows, root.size, step, (most, missed, ROWS, up))
-        run_lanes(passes.miss_columns, root.size, step, (*lying[:2], most, ROWS, COLUMNS, across))
-        wanted[known] = lying[0][0].T[known] / np.where(root[known] > 0, root[known], 1.0)       # struck afterwards
+            *lying, rejected, rows[None].astype(np.int32), limits, np.array([[0, 0, ROWS, COLUMNS]]), ROWS, COLUMNS,
+            outliers.AROUND, misfit.FAR))
         for found, before in zip(lying, (root, light), strict=False):
             np.testing.assert_allclose(found[0].T, before * wanted, rtol=1e-14, atol=0)
-        counts.append(np.count_nonzero(less < 0.99))
-    assert min(counts) > 100, counts
+        counts.append(len(places))
+    assert max(counts) > 20, counts
 
 
 def test_smooth() -> None:

@@ -158,10 +158,10 @@ def test_bright_lines_between_two_bins_are_no_cosmics() -> None:
     assert len(frame.notes["rejected"]) == 0 and "warnings" not in frame.notes
 
 
-@pytest.mark.parametrize(("charge", "far"), [(3.2e4, 0.5), (1e6, 0.05)])
-def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float, far: float) -> None:
+@pytest.mark.parametrize("charge", [3.2e4, 1e6])
+def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float) -> None:
     """Than in one with the true variance, against R times the line on its two bins: the furthest bin of each by the
-    median, and the sum. Weights of a model that misses them gave 1.4 and 6.1 times as much; it is 0.20 and 0.018."""
+    median, and the sum. Weights of a model that misses them gave 1.4 and 6.1 times as much. Nor is less known."""
     made, grid = made_of(), (6020.0, 6090.0, 0.8)
     light, wave = np.zeros(made.image.shape), prepare(made.psf, ExtractConfig(grid)).plan.extended
     at = np.arange(18, len(wave) - 18, 14)
@@ -183,9 +183,9 @@ def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float, far: f
         bins = (at - first)[:, None] + np.arange(-6, 8)
         bins = bins[(bins.min(axis=1) >= 12) & (bins.max(axis=1) < len(frame.wave) - 12)]
         off.append((np.median(np.abs(apart * np.sqrt(frame.ivar))[:, bins].max(axis=2)),
-                    np.sqrt(np.square(apart[:, bins].sum(axis=2)).mean())))
-    (one, one_sum), (two, two_sum) = off
-    assert two < far * one and two_sum < 0.5 * one_sum, off
+                    np.sqrt(np.square(apart[:, bins].sum(axis=2)).mean()), np.median(1 / frame.ivar[:, bins])))
+    (one, one_sum, variance), (two, two_sum, now) = off
+    assert two < 1.05 * one and two_sum < 1.05 * one_sum and now < 2 * variance, off
 
 
 def test_what_a_pixel_is_taken_for_depends_on_no_range(made: Simulation) -> None:

@@ -13,7 +13,7 @@ from gpu_extract.device.geometry import BundleGeometry
 from gpu_extract.device.memory import Arrays, Sizes
 from gpu_extract.device.pass_tails import Tails, reach_of, tables_of, tails_of
 from gpu_extract.normal import Cut
-from gpu_extract.passes import misfit, outliers, variance
+from gpu_extract.passes import outliers, variance
 from gpu_extract.passes.crosstalk import Window, cubic, large_change, overlap
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.variance import ReadNoise
@@ -28,7 +28,6 @@ class Passes:
     known: all bundles whose light falls on them, their own too, by number in the frame, in order
     tails: of their spots; kept_cosmics: nothing is rejected; error: of the PSF, in the variance; split: of amplifiers
     noise: type of the read noise where pixels have their own, None: amplifiers have
-    reach: rows and columns around a misfit that have its error
     """
 
     known: tuple[BundleGeometry, ...]
@@ -38,7 +37,6 @@ class Passes:
     error: float
     split: tuple[int, int]
     noise: Any
-    reach: tuple[int, int] = (0, 0)
 
     @property
     def far(self) -> int:
@@ -57,8 +55,7 @@ def passes_of(job: Job, mine: Sequence[int], geometries: Sequence[BundleGeometry
     listed = sorted([*near, *zip(mine, geometries, strict=True)], key=lambda one: one[0])
     tails = tails_of(job, geometries, [one for _, one in listed])
     return Passes(tuple(one for _, one in listed), tuple(n for n, _ in listed), tails, job.config.keep_cosmics,
-                  job.psferr if job.config.psferr_in_ivar else 0.0, job.noise.split, noise_type(job.noise),
-                  misfit.reach(job.shape))
+                  job.psferr if job.config.psferr_in_ivar else 0.0, job.noise.split, noise_type(job.noise))
 
 
 def noise_type(noise: ReadNoise) -> Any:

@@ -58,14 +58,9 @@ class PassSteps(Steps):
         self._expect(self.passes.error, alone=turn.first)
 
     def dim(self, turn: Turn) -> None:
-        """Give pixels the error of what the pass before misses around them; `chi`, whose turn comes later, is room."""
-        if turn.first:
-            return
-        pixels = self.arrays.others.shape
-        missed, most = (self.arrays.chi.seen_as((2, *pixels), np.float32).part(n, n + 1) for n in range(2))
-        self._launch(passes.miss, self._pixels, missed=missed, off=misfit.FAR, shared=misfit.SHARED)
-        self._launch(passes.miss_rows, self._pixels, most=most, missed=missed, up=self.passes.reach[0])
-        self._launch(passes.miss_columns, self._pixels, most=most, across=self.passes.reach[1])
+        """Weigh by their own light pixels that the pass before misses."""
+        if not turn.first:
+            self._launch(passes.miss, self._pixels, off=misfit.FAR)
 
     def _expect(self, error: float, *, alone: bool, bare: bool = False) -> None:
         """alone: no other light is known of; bare: nor a model."""

@@ -102,7 +102,7 @@ class Sight:
         return self.cut.y0, self.cut.x0
 
     def _reject(self, places: IntArray) -> None:
-        """Mask pixels, and give those around what the pass before misses of the others the error of that."""
+        """Mask pixels, and weigh by their own light those of the others that the pass before misses."""
         self.rejected, before = places, self.past.before
         self._dim(places - self._corner, np.zeros(len(places)))
         if before is not None:

@@ -136,7 +136,7 @@ def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, er
     """
     found = np.empty(cut.root.shape, dtype=bool)
     count = simd_pixels.look(found, cut.root, cut.light, read_only(own), PAIR)
-    look, places = _Pixels(cut, own, rows, WRONG * error + shape.between), places_of(found)
+    look, places = Pixels(cut, own, rows, WRONG * error + shape.between), places_of(found)
     if count > MOST * np.count_nonzero(cut.root):
         y = np.arange(len(found))[:, None]          # at the ends light of bins beyond them stands out
         good = np.count_nonzero((cut.root > 0) & (y >= rows[0]) & (y < rows[1]))
@@ -171,7 +171,7 @@ def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], rea
     return ends
 
 
-class _Pixels:
+class Pixels:
     """The excess of pixels over a model."""
 
     def __init__(self, cut: Cut, own: np.ndarray, rows: IntArray, wrong: float):

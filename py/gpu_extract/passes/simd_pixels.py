@@ -42,38 +42,6 @@ def look(found, root, light, own, far):
 
 
 @njit(nogil=True, cache=True)
-def miss(missed, root, light, own, rows, limits, reach):
-    """missed = the most that a model misses of any pixel within `reach` (y, x) of each, in place, 0 before; how many.
-
-    A good pixel is missed by what it is off by beyond `far` errors, its own and the model's: by `wrong` of the
-    brightest light `around` it at most. What lies above that is a hit, and not the model's fault.
-
-    root, light: (ny, nx), as `weigh` leaves them; rows: (2, nx) the first and the end of those that are looked at
-    limits: (far, shared, wrong, around): the model's error is the root of `shared` times the brightest light around
-    """
-    ny, nx = root.shape
-    far, shared, wrong, around = limits
-    count = 0
-    for y in range(ny):
-        for x in range(nx):
-            off = light[y, x] - root[y, x] * own[y, x]
-            if (abs(off) > far) & (root[y, x] > 0.0) & (y >= rows[0, x]) & (y < rows[1, x]):
-                most = np.float64(0.0)
-                for v in range(max(y - around, 0), min(y + around + 1, ny)):
-                    for u in range(max(x - around, 0), min(x + around + 1, nx)):
-                        most = max(most, abs(np.float64(own[v, u])))
-                by = abs(off) / root[y, x] - far * math.sqrt(1.0 / (root[y, x] * root[y, x]) + shared * most)
-                if (by <= 0.0) | ((off > 0.0) & (by > wrong * most)):
-                    continue
-                error = np.float32(min(by, wrong * most))
-                for v in range(max(y - reach[0], 0), min(y + reach[0] + 1, ny)):
-                    for u in range(max(x - reach[1], 0), min(x + reach[1] + 1, nx)):
-                        missed[v, u] = max(missed[v, u], error)
-                count += 1
-    return count
-
-
-@njit(nogil=True, cache=True)
 def add_tails(image, sources, tables, ring):
     """image += strength times tail of every source, on pixel centres r < outer; its stamp has a tail of its own.
 

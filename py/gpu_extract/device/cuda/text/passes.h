@@ -101,7 +101,7 @@ struct Neighbours {
         index n = at(row, column);
         return light[n] / root[n] - larger(own[n], 0.0f);
     }
-    LANE double brightest(int row, int column) const
+    LANE double height(int row, int column) const
     {
         double doubt = 0.0;
         LOOP(int, x, larger(column - reach, 0), smaller(column + reach + 1, cut.columns)) {
@@ -110,11 +110,7 @@ struct Neighbours {
                 doubt = larger(doubt, value < 0.0 ? -value : value);
             }
         }
-        return doubt;
-    }
-    LANE double height(int row, int column) const
-    {
-        return (excess(row, column) - limits[WRONG] * brightest(row, column)) * root[at(row, column)];
+        return (excess(row, column) - limits[WRONG] * doubt) * root[at(row, column)];
     }
     LANE bool narrow(int row, int column, double top) const
     {
@@ -287,49 +283,21 @@ BLOCK(256) void strike(index n, double *root, double *light, const signed char *
         root[n] = light[n] = 0.0;
 }
 
-// missed = by how much the light expected misses a pixel: passes.misfit, before it is spread. limits: as of a look.
-BLOCK(64) void miss(index n, float *missed, const double *root, const double *light, const float *expected,
-                    const signed char *rejected, const int *ends, const double *limits, const index *cuts, index rows,
-                    index columns, index reach, double off, double shared)
+// Pixels above the light expected by more than noise, but for hits, have the weight of their own light: passes.misfit.
+BLOCK(64) void miss(index n, double *root, double *light, const float *expected, const signed char *rejected,
+                    const int *ends, const double *limits, const index *cuts, index rows, index columns, index reach,
+                    double off)
 {
+    if (!(root[n] > 0.0) || rejected[n] & OUT || !(light[n] - root[n] * expected[n] > off))
+        return;
     Spot mine(n, cuts, rows, columns);
-    missed[n] = 0.0f;
     Neighbours look = neighbours(mine.b, root, light, expected, nullptr, ends, limits, cuts, rows, columns, reach);
-    if (!look.good(mine.row, mine.column) || !look.sure(mine.row, mine.column) || rejected[n] & OUT)
+    if (look.height(mine.row, mine.column) > off)
         return;
-    double apart = light[n] - root[n] * expected[n];
-    double size = apart < 0.0 ? -apart : apart;
-    if (!(size > off))
-        return;
-    double most = look.brightest(mine.row, mine.column);
-    double by = size / root[n] - off * sqrt(1.0 / (root[n] * root[n]) + shared * most), wrong = limits[WRONG] * most;
-    if (by > 0.0 && !(apart > 0.0 && by > wrong))
-        missed[n] = (float)smaller(by, wrong);
-}
-
-// most = the most that is missed of a pixel's column within `up` rows of it ...
-BLOCK(256) void miss_rows(index n, float *most, const float *missed, index rows, index up)
-{
-    index row = n % rows, first = n - row;
-    float found = 0.0f;
-    LOOP(index, y, larger(row - up, (index)0), smaller(row + up + 1, rows))
-        found = larger(found, missed[first + y]);
-    most[n] = found;
-}
-
-// ... and within `across` columns: an error that the pixel has, its weight with it.
-BLOCK(256) void miss_columns(index n, double *root, double *light, const float *most, index rows, index columns,
-                             index across)
-{
-    index column = n / rows % columns;
-    float found = 0.0f;
-    LOOP(index, x, larger(column - across, (index)0), smaller(column + across + 1, columns))
-        found = larger(found, most[n + (x - column) * rows]);
-    if (found > 0.0f) {
-        double error = found * root[n], less = 1.0 / sqrt(1.0 + error * error);
-        root[n] *= less;
-        light[n] *= less;
-    }
+    double more = larger(light[n] / root[n], 0.0) - larger((double)expected[n], 0.0);
+    double less = 1.0 / sqrt(1.0 + more * root[n] * root[n]);
+    root[n] *= less;
+    light[n] *= less;
 }
 
 // The light of a piece's bundles in single precision, as the pixels lie; of them the ones in `numbers`, see place_of.
