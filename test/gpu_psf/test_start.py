@@ -16,13 +16,13 @@ from gpu_extract.spots import centres
 from gpu_psf.cli.psf import main
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.run import fit_psf
-from gpu_psf.series import at_rows
+from gpu_psf.series import at_rows, legendre_of_rows, one_by_one
 from gpu_psf.start.count import Slit, match_fibres
 from gpu_psf.start.lines import Pairs, read_pairs
 from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.run import Known, Start, _other_fibres, start_psf, suggested_grid
 from gpu_psf.start.search import Range
-from gpu_psf.start.solution import solve_wavelengths
+from gpu_psf.start.solution import Solution, solve_wavelengths
 from gpu_psf.start.traces import find_traces, risen
 
 TOY = Toy()
@@ -263,6 +263,16 @@ def test_lines_that_are_on_no_surface() -> None:
         solve_wavelengths(wild, N, 600)
     with pytest.raises(InputError, match="2 lines with known wavelengths are too few"):
         solve_wavelengths(Pairs(wild.fibre[:2], wild.row[:2], wild.wave[:2]), N, 600)
+
+
+def test_lines_bend_wavelengths_that_a_psf_has_straight() -> None:
+    """Its traces may have fewer terms than what lines tell."""
+    straight = Solution(legendre_of_rows(np.tile([6000.0, 300.0], (N, 1)), 600), 0.0, np.ones(0, dtype=bool))
+    row, fibre = np.tile(np.linspace(20, 580, 24), N), np.repeat(np.arange(N), 24)
+    u = 2 * row / 599 - 1
+    wave = 6000.3 + 300.2 * u + 0.8 * u**2 - 0.3 * u**3
+    found = solve_wavelengths(Pairs(fibre, row, wave), N, 600, base=straight)
+    np.testing.assert_allclose(one_by_one(found.wave, fibre, row), wave, atol=1e-6)
 
 
 def test_bins_that_can_be_told_apart(start: Start) -> None:

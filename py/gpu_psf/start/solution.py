@@ -107,8 +107,8 @@ def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: So
     v = 2 * np.arange(nfibre) / max(nfibre - 1, 1) - 1
     wave = (surface @ legvander(v, degrees[1]).T).T / factor[:, None]
     if base is not None:
-        known = base.wave.coeff
-        wave = known + np.pad(wave, ((0, 0), (0, known.shape[1] - wave.shape[1])))
+        terms = max(base.wave.coeff.shape[1], wave.shape[1])
+        wave = np.sum([np.pad(each, ((0, 0), (0, terms - each.shape[1]))) for each in (base.wave.coeff, wave)], axis=0)
     _add_own(wave, pairs, used, ny)
     solution = Solution(legendre_of_rows(wave, ny), 0.0, used, orders)
     return _judged(solution, pairs, ny)
