@@ -15,7 +15,7 @@ from gpu_extract.device.memory import Sizes
 from gpu_extract.device.pass_plan import Passes
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.normal import Cut
-from gpu_extract.passes import misfit, outliers, variance
+from gpu_extract.passes import missed, outliers, variance
 from gpu_extract.passes.outliers import Shape, find_outliers
 
 ROWS, COLUMNS, NFIBRE = 40, 30, 2
@@ -169,7 +169,7 @@ def test_weights(dtype: Any, bare: bool) -> None:
 
 
 @pytest.mark.parametrize("step", [1, -1])
-def test_misfits(step: int) -> None:
+def test_missed_light(step: int) -> None:
     """Light that the model has elsewhere, above it and below, hits on it, rejected pixels."""
     counts = []
     for seed in range(12):
@@ -177,7 +177,7 @@ def test_misfits(step: int) -> None:
         cut.light[:] += cut.root * 0.05 * (np.roll(own, 1, axis=0) - own) * (seed % 3)
         root, light, rejected = cut.root.copy(), cut.light.copy(), np.ascontiguousarray(known.T[None], np.int8)
         cut.root[known] = cut.light[known] = 0.0
-        places, less = misfit.misfits(cut, own, rows, shape=SHAPE, error=ERROR)
+        places, less = missed.weigh_missed(cut, own, rows, shape=SHAPE, error=ERROR)
         wanted = np.ones_like(root)
         wanted[tuple(places.T)] = less
         lying = [np.ascontiguousarray(array.T[None]) for array in (root, light, own)]
@@ -185,7 +185,7 @@ def test_misfits(step: int) -> None:
         limits[passes.WRONG] = outliers.WRONG * ERROR + SHAPE.between
         run_lanes(passes.miss, root.size, step, (
             *lying, rejected, rows[None].astype(np.int32), limits, np.array([[0, 0, ROWS, COLUMNS]]), ROWS, COLUMNS,
-            outliers.AROUND, misfit.FAR))
+            outliers.AROUND, missed.FAR))
         for found, before in zip(lying, (root, light), strict=False):
             np.testing.assert_allclose(found[0].T, before * wanted, rtol=1e-14, atol=0)
         counts.append(len(places))

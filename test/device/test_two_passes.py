@@ -21,7 +21,7 @@ from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.told import is_undone
-from gpu_extract.passes import misfit
+from gpu_extract.passes import missed
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.packing import repack
@@ -120,7 +120,7 @@ def test_lines_that_the_model_misses(settings: dict[str, Any], monkeypatch: pyte
     lined, config = replace(image, pix=pix), replace(CONFIG, **settings)
     cpu = by_cpu(lined, psf, config)
     assert_as_on_cpu(with_device(SimulatedDevice(), image=lined, config=config), cpu)
-    monkeypatch.setattr(misfit, "FAR", 1e9)
+    monkeypatch.setattr(missed, "FAR", 1e9)
     assert in_sigma(cpu, by_cpu(lined, psf, config).flux).max() > 5.0, "they matter"
 
 

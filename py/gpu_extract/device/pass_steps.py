@@ -15,7 +15,7 @@ from gpu_extract.device.memory import BEYOND
 from gpu_extract.device.pass_plan import GATHERED, Passes
 from gpu_extract.device.pass_tails import Layer, Tails
 from gpu_extract.device.steps import Steps
-from gpu_extract.passes import ROUNDS, misfit, outliers, variance
+from gpu_extract.passes import ROUNDS, missed, outliers, variance
 from gpu_extract.passes.crosstalk import FADE
 from gpu_extract.several.bundles import MOST
 
@@ -60,7 +60,7 @@ class PassSteps(Steps):
     def dim(self, turn: Turn) -> None:
         """Weigh by their own light pixels that the pass before misses."""
         if not turn.first:
-            self._launch(passes.miss, self._pixels, off=misfit.FAR)
+            self._launch(passes.miss, self._pixels, off=missed.FAR)
 
     def _expect(self, error: float, *, alone: bool, bare: bool = False) -> None:
         """alone: no other light is known of; bare: nor a model."""

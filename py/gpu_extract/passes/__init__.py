@@ -14,7 +14,7 @@ from gpu_extract.data import Array, Image, IntArray, Light
 from gpu_extract.normal import Cut
 from gpu_extract.passes.background import background
 from gpu_extract.passes.crosstalk import Piece, add_pieces, overlap
-from gpu_extract.passes.misfit import misfits
+from gpu_extract.passes.missed import weigh_missed
 from gpu_extract.passes.outliers import Shape, by_own_light, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
@@ -106,7 +106,7 @@ class Sight:
         self.rejected, before = places, self.past.before
         self._dim(places - self._corner, np.zeros(len(places)))
         if before is not None:
-            self._dim(*misfits(self.cut, before.expected, self.rows, shape=self.shape, error=self.psferr))
+            self._dim(*weigh_missed(self.cut, before.expected, self.rows, shape=self.shape, error=self.psferr))
 
     def _dim(self, places: IntArray, factor: Array) -> None:
         """Multiply the roots of pixels (n, 2) of the cut-out, and remember what they were."""

@@ -283,7 +283,7 @@ BLOCK(256) void strike(index n, double *root, double *light, const signed char *
         root[n] = light[n] = 0.0;
 }
 
-// Pixels above the light expected by more than noise, but for hits, have the weight of their own light: passes.misfit.
+// Pixels above the light expected by more than noise, but for hits, have the weight of their own light: passes.missed.
 BLOCK(64) void miss(index n, double *root, double *light, const float *expected, const signed char *rejected,
                     const int *ends, const double *limits, const index *cuts, index rows, index columns, index reach,
                     double off)

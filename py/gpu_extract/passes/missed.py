@@ -1,4 +1,4 @@
-"""Pixels whose light a model misses.
+"""Light that a model misses.
 
 A line that is narrower than a bin, and not at its centre, is none that spots in steps of a bin can make: the best x
 misses up to a fifth of it, here too much, there too little, whatever the noise is. The model may be below 0 beside such
@@ -19,7 +19,8 @@ from gpu_extract.passes.outliers import WRONG, Pixels, Shape, places_of
 FAR = 5.0      # errors above the model: one pixel in 3 million of noise
 
 
-def misfits(cut: Cut, expected: np.ndarray, rows: IntArray, *, shape: Shape, error: float) -> tuple[IntArray, Array]:
+def weigh_missed(cut: Cut, expected: np.ndarray, rows: IntArray, *, shape: Shape,
+                 error: float) -> tuple[IntArray, Array]:
     """Pixels that are weighed by their own light: (n, 2) row and column in the cut-out; what their roots are times.
 
     cut: weighed, the others' light and outliers taken away (variance.weigh)

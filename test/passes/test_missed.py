@@ -2,7 +2,7 @@
 import numpy as np
 
 from gpu_extract.normal import Cut
-from gpu_extract.passes.misfit import FAR, misfits
+from gpu_extract.passes.missed import FAR, weigh_missed
 from gpu_extract.passes.outliers import WRONG, Shape
 
 SHAPE, ERROR = Shape((0.65, 0.65, 0.42, 0.42), (4, 3), 0.18), 0.01
@@ -19,7 +19,7 @@ def variances(apart: dict[tuple[int, int], float], *, light: float = LIGHT) -> n
         pix[place] += off
     root = 1 / np.sqrt(variance)
     ends = np.array([[0], [20]]).repeat(10, axis=1)
-    places, factor = misfits(Cut(root, root * pix, 0, 0), model, ends, shape=SHAPE, error=ERROR)
+    places, factor = weigh_missed(Cut(root, root * pix, 0, 0), model, ends, shape=SHAPE, error=ERROR)
     variance[tuple(places.T)] /= factor**2
     return variance
 
@@ -37,7 +37,7 @@ def test_where_the_model_is_below_zero_it_has_no_part() -> None:
     assert (variances({(7, 3): 290.0}, light=-300.0) == NOISE).all()
 
 
-def test_a_hit_is_no_misfit() -> None:
+def test_a_hit_is_not_missed() -> None:
     """By how much the model may be wrong depends on the brightest light around."""
     assert (variances({(7, 3): FAR * SIGMA + MOST + 0.1}) == NOISE + LIGHT).all()
     assert variances({(7, 3): FAR * SIGMA + MOST - 0.1})[7, 3] > 1.2 * (NOISE + LIGHT)
@@ -52,4 +52,4 @@ def test_noise_and_what_lies_below_the_model_change_nothing() -> None:
 def test_masked_pixels_stay_masked() -> None:
     model, root = np.full((20, 10), LIGHT, np.float32), np.zeros((20, 10))
     ends = np.array([[0], [20]]).repeat(10, axis=1)
-    assert len(misfits(Cut(root, root, 0, 0), model, ends, shape=SHAPE, error=ERROR)[0]) == 0
+    assert len(weigh_missed(Cut(root, root, 0, 0), model, ends, shape=SHAPE, error=ERROR)[0]) == 0
