@@ -2,6 +2,8 @@
 
 The tests beside this file run the rows; `python test/faults/table.py` writes doc/reliability.md from them.
 """
+import shlex
+import sys
 from dataclasses import dataclass
 
 import changes as make
@@ -279,8 +281,9 @@ SURROUNDINGS = (
     # Python would keep the first 8 kB of the byte code of what was edited since
     Surroundings("files of at most 8 kB (ulimit -f)", "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 8; {run}", 3,
                  "cannot be written: File too large; nothing under this name was changed", slow=False),
-    Surroundings("one second of CPU time (ulimit -t)",      # a run by itself takes less on a fast machine
-                 "ulimit -t 1; bash -c 'for ((i = 0; i < 200000; i++)); do :; done; exec \"$@\"' much {run}; exit $?",
+    Surroundings("one second of CPU time (ulimit -t)",      # most of it is spent before: a run by itself may take less
+                 f"ulimit -t 1; {shlex.quote(sys.executable)} -c 'import os, sys, time; next(t for t in "
+                 "iter(time.process_time, None) if t > 0.8); os.execv(sys.argv[1], sys.argv[1:])' {run}; exit $?",
                  137, "Killed"),
     Surroundings("standard output, error and input closed", "{run} <&- >&- 2>&-"),
     Surroundings("standard error on a full disk", "{run} 2>/dev/full"),
