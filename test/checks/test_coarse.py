@@ -6,12 +6,14 @@ import pytest
 
 import oracle
 from extraction import extracted
+from gpu_extract.checks import coarse
 from gpu_extract.checks.coarse import too_coarse
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Image
+from gpu_extract.data import Array, Image, PsfModel, Spots
 from gpu_extract.io.presets import find_preset
 from gpu_extract.seams import Recorder
 from gpu_extract.simulate.instrument import psf_model
+from gpu_extract.spots import make_spots
 
 
 class Listening(Recorder):
@@ -57,3 +59,17 @@ def test_two_bins_at_an_end_of_the_psf_are_judged_as_many_are() -> None:
     for step in (0.8, 1.5):
         assert too_coarse(psf, (low, low + step, step)) == too_coarse(psf, (high - step, high, step)) == ""
     assert "is 4" in too_coarse(psf, (low, low + 5.0, 5.0))
+
+
+def test_no_spot_beyond_the_psf_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    psf, asked = oracle.make_psf("v3"), []
+
+    def listening(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Spots:
+        asked.append(wave)
+        return make_spots(psf, fibres, wave)
+
+    monkeypatch.setattr(coarse, "make_spots", listening)
+    low, high = psf.wavelength_range
+    for first, last in ((low, low + 5.0), (high - 5.0, high)):
+        too_coarse(psf, (first, last, 5.0))
+    assert low - 1e-9 < np.min(asked[0]) and np.max(asked[-1]) < high + 1e-9

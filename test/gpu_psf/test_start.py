@@ -273,6 +273,9 @@ def test_lines_bend_wavelengths_that_a_psf_has_straight() -> None:
     wave = 6000.3 + 300.2 * u + 0.8 * u**2 - 0.3 * u**3
     found = solve_wavelengths(Pairs(fibre, row, wave), N, 600, base=straight)
     np.testing.assert_allclose(one_by_one(found.wave, fibre, row), wave, atol=1e-6)
+    few = row > 540
+    with pytest.raises(InputError, match="2 of the lines of the list are seen alone, 3 are needed"):
+        solve_wavelengths(Pairs(fibre[few], row[few], wave[few]), N, 600, base=straight)
 
 
 def test_bins_that_can_be_told_apart(start: Start) -> None:
