@@ -206,9 +206,9 @@ def touched(odd: IntArray, y0: IntArray, x0: IntArray, stamp: tuple[int, int]) -
     if len(odd) == 0:
         return np.zeros(y0.shape, dtype=bool)
     (top, left), (bottom, right) = odd.min(axis=0), odd.max(axis=0) + 1
-    count = np.zeros((bottom - top + 1, right - left + 1), dtype=np.int64)
+    count = np.zeros((bottom - top + 1, right - left + 1), dtype=np.int32)
     count[odd[:, 0] - top + 1, odd[:, 1] - left + 1] = 1
-    count = count.cumsum(axis=0).cumsum(axis=1)
+    count = count.cumsum(axis=0, out=count).cumsum(axis=1, out=count)
     rows = [np.clip(y0 + n - top, 0, bottom - top) for n in (0, stamp[0])]
     cols = [np.clip(x0 + n - left, 0, right - left) for n in (0, stamp[1])]
     inside: np.ndarray = (count[rows[1], cols[1]] - count[rows[0], cols[1]] - count[rows[1], cols[0]]
