@@ -6,9 +6,11 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import address, vadd, vmul, vread, vset, vspread, vwrite
+from gpu_extract.vectors.spot_vectors import wide4
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def weigh(root, light, noise, own, others, error):
     """root = 1 / sigma and light = (pix - others) / sigma in place, sigma^2 = noise + max(m, 0) + (error m)^2.
 
@@ -26,7 +28,7 @@ def weigh(root, light, noise, own, others, error):
                 root[y, x] = now
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def look(found, root, light, own, far):
     """How many pixels may stand out; found: (ny, nx) bool, which: pix - own > far sigma.
 
@@ -41,7 +43,7 @@ def look(found, root, light, own, far):
     return count
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def add_tails(image, sources, tables, ring):
     """image += strength times tail of every source, on pixel centres r < outer; its stamp has a tail of its own.
 
@@ -66,7 +68,7 @@ def add_tails(image, sources, tables, ring):
             _add_tail(image[y], (first, last, *held), (cx, dy2 * yscale, xscale), (strength, 1.0 / step), table, nodes)
 
 
-@njit(nogil=True)
+@njit()
 def _add_tail(row, pixels, place, numbers, table, nodes):
     """Add one source's tail to some pixels of a row, of which some are its stamp's; place: (x, r2 of its y alone, scale
     of x squared)."""
@@ -81,7 +83,7 @@ def _add_tail(row, pixels, place, numbers, table, nodes):
         row[x] += strength * (table[low] * (1.0 - share) + table[np.uint32(low + 1)] * share)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def enlarge(image, coarse, weights):
     """image += what cubics through four nodes make of a grid that has every so many-th pixel.
 
@@ -100,7 +102,7 @@ def enlarge(image, coarse, weights):
             image[y, x] += wx[0] * row[i] + wx[1] * row[i + 1] + wx[2] * row[i + 2] + wx[3] * row[i + 3]
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def multiply(out, bands, x):
     """out = symmetric bands (reach + 1, n, m) times x (n, m); bands[k, i, j] couples j and j + k."""
     for i in range(x.shape[0]):
@@ -113,7 +115,7 @@ def multiply(out, bands, x):
                 out[i, j + k] += bands[k, i, j] * x[i, j]
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def around(out, image, places, reach):
     """out[n] = the largest of |image| within `reach` pixels of each place (n, 2), edges apart."""
     ny, nx = image.shape
@@ -125,27 +127,22 @@ def around(out, image, places, reach):
         out[n] = most
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def sum_under(out, blocks, image):
     """out = A^T image: what lies under each spot, (nfibre, LANE nblock).
 
     blocks: (stamps, begins, corners, scale), see data.Blocks; image: (rows, columns) of the cut-out they lie on
     """
     stamps, begins, corners, scale = blocks
-    nfibre, nblock = begins.shape
-    for i in range(nfibre):
-        for b in range(nblock):
-            begin, top, left = begins[i, b], corners[0, i, b], corners[1, i, b]
-            one, two, three, four = np.float64(0.0), np.float64(0.0), np.float64(0.0), np.float64(0.0)
-            for y in range(corners[2, i, b]):
-                for x in range(corners[3, i, b]):
-                    value = image[top + y, left + x]
-                    one += value * stamps[begin + y, x, 0]
-                    two += value * stamps[begin + y, x, 1]
-                    three += value * stamps[begin + y, x, 2]
-                    four += value * stamps[begin + y, x, 3]
-            j = LANE * b
-            out[i, j] = one * scale[i, b, 0]
-            out[i, j + 1] = two * scale[i, b, 1]
-            out[i, j + 2] = three * scale[i, b, 2]
-            out[i, j + 3] = four * scale[i, b, 3]
+    kind, size, (nfibre, nblock) = stamps.dtype.type(0), stamps.itemsize * LANE, begins.shape
+    line, stride = stamps.shape[1] * size, 8 * image.shape[1]
+    for n in range(nfibre * nblock):
+        i, b = n // nblock, n % nblock
+        total, spots = vset(0.0), address(stamps, 0) + begins[i, b] * line
+        pixels = address(image, 0) + corners[0, i, b] * stride + 8 * corners[1, i, b]
+        for _ in range(corners[2, i, b]):
+            for x in range(corners[3, i, b]):
+                total = vadd(total, vmul(vspread(pixels + 8 * x), wide4(spots + x * size, kind)))
+            spots += line
+            pixels += stride
+        vwrite(address(out, LANE * n), vmul(total, vread(address(scale, LANE * n))))

@@ -3,7 +3,7 @@
 A row of a block is [column][bin], four bins (see data.Blocks): sixteen elements are four columns. `kind` is a number of
 the elements' type, float32, or float64 where that is what a block holds; places are addresses, as in `simd`.
 
-    wide8(place, kind)             two columns, as eight float64
+    wide4(place, kind)             one column, as four float64; wide8 two, as eight
     pixels(a, b, c, d, light)      eight pixels: of each column of a .. d (two each) the sum of its bins times light,
                                    (bin 0 + bin 2) + (bin 1 + bin 3)
     columns(place, kind)           four columns, in their own type
@@ -34,9 +34,13 @@ def _half(a):
     return Vec(a.lanes // 2)
 
 
-def _wide8(builder, place, kind):
-    value = emit.load(builder, place, emit.lanes_of(kind.type, 8))
-    return value if value.type == emit.doubles(8) else builder.fpext(value, emit.doubles(8))
+def _wide(vector):
+    wanted = emit.doubles(vector.lanes)
+
+    def wide(builder, place, kind):
+        value = emit.load(builder, place, emit.lanes_of(kind.type, vector.lanes))
+        return value if value.type == wanted else builder.fpext(value, wanted)
+    return emit.operation(wide, types.intp, None, gives=vector)
 
 
 def _pixels(builder, a, b, c, d, light):
@@ -93,7 +97,7 @@ def _write_narrow(builder, place, a, kind):
     emit.store(builder, a if a.type == wanted else builder.fptrunc(a, wanted), place)
 
 
-wide8 = emit.operation(_wide8, types.intp, None, gives=vec8)
+wide4, wide8 = _wide(vec4), _wide(vec8)
 pixels = emit.operation(_pixels, vec8, vec8, vec8, vec8, vec4)
 add_to = emit.operation(_add_to, types.intp, None, gives=types.void)
 columns = emit.operation(lambda builder, place, kind: emit.load(builder, place, emit.lanes_of(kind.type, 16)),
