@@ -17,7 +17,7 @@ from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of
 from gpu_extract.io.scores import band_of, raw_scores
-from gpu_extract.io.write import image_hdu, table_hdu, table_hdus, write_hdus
+from gpu_extract.io.write import fibermap_hdus, image_hdu, table_hdu, table_hdus, write_hdus
 
 FLUX_UNIT = OUTPUTS["flux"].unit
 _NEEDED = ("flux", "ivar", "resolution")      # by who reads a frame
@@ -52,7 +52,7 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
     made = {name: image_hdu(array, name, bunit=units[name], cards=headers.get(name, ()), primary=name == "FLUX")
             for name, array in images.items()}
     first = [made.pop(name) for name in ("FLUX", "IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in made]
-    hdus = [*first, *fibermap_hdus(frame), made.pop("CHI2PIX"), *table_hdus("SCORES", table), *made.values(),
+    hdus = [*first, *fibermap_hdus(frame.fibermap), made.pop("CHI2PIX"), *table_hdus("SCORES", table), *made.values(),
             *table_hdus("BUNDLES", bundles), *table_hdus("BACKGROUND", smooth)]
     write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
 
@@ -84,14 +84,6 @@ def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndar
     for name, (values, _) in scores.items():
         rows[name] = values
     return rows, {name: text for name, (_, text) in scores.items()}
-
-
-def fibermap_hdus(frame: Frame) -> list[Any]:
-    """FIBERMAP, or nothing."""
-    table = frame.fibermap
-    if table is None:
-        return []
-    return [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards, comments=table.comments)]
 
 
 def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndarray],
@@ -147,9 +139,9 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
     scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, scores)
     band = band_of(frame.wave)
-    named = frame if frame.fibermap is not None else replace(frame, fibermap=_minimal(frame))
     units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": OUTPUTS["ivar"].unit}
-    hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True), *fibermap_hdus(named),
+    hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True),
+            *fibermap_hdus(frame.fibermap or _minimal(frame)),
             *(image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
               for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")),
             # without SCORES specutils does not know the file: identities where nothing can be scored
