@@ -27,12 +27,12 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
     Raises OutputError where it cannot be made.
     """
     folder = root / name
-    if _complaint(folder) is None:
+    if complaint_of(folder) is None:
         return folder
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _only_one(folder, log):
-            complaint = _complaint(folder)
+            complaint = complaint_of(folder)
             if complaint is not None:
                 if folder.exists():
                     log(f"{folder}: {complaint}; making it again")
@@ -44,12 +44,7 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
     return folder
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether a folder is there and as it was made."""
-    return _complaint(folder) is None
-
-
-def _complaint(folder: Path) -> str | None:
+def complaint_of(folder: Path) -> str | None:
     """What is wrong with a folder; None where it is as it was made."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="ascii"))
