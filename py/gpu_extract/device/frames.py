@@ -267,12 +267,12 @@ class GpuFrames(Backend):
         place: (piece, bundle of it); told: of the piece; odd: pixels of the bundle
         """
         flow, job, rows, (p, b) = frame.flow, frame.job, frame.rows, place
-        bundle, nfibre = flow.pieces[p].bundles[b], flow.pieces[p].shape.nfibre
+        bundle = flow.pieces[p].bundles[b]
         fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
         own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
         if own.start == own.stop:      # its light was needed, and is in the past of others
             return []
-        facts, lost = facts_of(flow, told, (nfibre, b), bundle)
+        facts, lost = facts_of(flow, told, b, bundle)
         drafts, number = frame.drafts, frame.mine[bundle]
         if (drafts and number in drafts.lights) or is_cpus(facts, job.plan.kept[slice(*fibres)], lost, self._warn):
             past = drafts.past(number) if drafts else None
