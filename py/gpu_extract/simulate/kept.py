@@ -2,7 +2,6 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +9,8 @@ from pathlib import Path
 
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import temporary_name
-from gpu_extract.io.whose import Writer, claim, is_gone
+from gpu_extract.io.leftovers import remove_leftovers
+from gpu_extract.io.whose import claim
 from gpu_extract.perf.clock import sleep
 
 MANIFEST = "manifest.json"
@@ -36,7 +36,7 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
             if complaint is not None:
                 if folder.exists():
                     log(f"{folder}: {complaint}; making it again")
-                _remove_leftovers(root, name)
+                remove_leftovers([folder])
                 _make(folder, make)
     except OSError as error:
         raise OutputError(f"{root}: the cache cannot be written ({error.strerror or error}); set XDG_CACHE_HOME "
@@ -75,14 +75,6 @@ def _make(folder: Path, make: Callable[[Path], None]) -> None:
         os.rename(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _remove_leftovers(root: Path, name: str) -> None:
-    """Remove what processes that are gone have left behind."""
-    for path in root.glob(f".{name}.*"):
-        writer = re.fullmatch(r".*-([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}", path.name)
-        if writer and is_gone(Writer(writer[1], int(writer[2]), int(writer[3]))):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
