@@ -15,7 +15,7 @@ from gpu_extract.data import Array
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.poles import LADDER, Poles
 from gpu_extract.decorrelate.weak import TOLD, definite, told_factor
-from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, simd_wide_shares
+from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.lapack import blas, lapack
 from gpu_extract.plan import spread
 
@@ -169,7 +169,7 @@ def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list
     icov is not definite.
     """
     around = [[j for j in dict.fromkeys((fibre - n, fibre + n)) if 0 <= j < len(icov)] for n in range(most + 1)]
-    rows = simd_wide_shares.shares(icov, np.array([j for ring in around for j in ring]), stretch)
+    rows = simd_wide_eliminate.shares(icov, np.array([j for ring in around for j in ring]), stretch)
     if rows is None:
         return None
     rows = rows[icov[fibre, 0, stretch[0]:sum(stretch), icov.shape[3] // 2] > 0]
