@@ -10,7 +10,8 @@ from gpu_extract import known as module
 from gpu_extract import run
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import InputError
-from gpu_extract.known import FEW, MOST, is_content, known, looked_up_once
+from gpu_extract.known import FEW, MOST, known, looked_up_once
+from gpu_extract.packing import same
 from gpu_extract.run import prepare
 
 CONFIG = ExtractConfig((6050.0, 6114.0, 0.8))
@@ -45,7 +46,7 @@ def test_an_extraction_looks_a_psf_up_once(ask, monkeypatch):
     """In one, a PSF is compared with those that are known the first time; in the next one, again."""
     psf, compared = deepcopy(oracle.make_psf(oracle.FAMILIES[0])), []
     other = replace(deepcopy(psf), name="other")
-    monkeypatch.setattr(module, "is_content", lambda *given: compared.append(1) or is_content(*given))
+    monkeypatch.setattr(module, "same", lambda *given: compared.append(1) or same(*given))
     assert ask(psf) == 0 and ask(other) == 1
     for changed in (False, True):
         if changed:
@@ -72,7 +73,7 @@ def test_few_psfs_and_answers_are_kept(ask):
         ask(replace(psf, name=str(n)))
     for n in range(3 * MOST):
         ask(psf, n)
-    assert len(module._known) == FEW and all(len(one.answers) <= MOST for one in module._known)
+    assert len(module._known) == FEW and all(len(answers) <= MOST for _, answers in module._known)
 
 
 def test_an_answer_that_another_thread_clears_at_once_is_given(monkeypatch):

@@ -19,7 +19,7 @@ from gpu_extract.cli.exposure_list import find_entries
 from gpu_extract.cli.extract import main
 from gpu_extract.errors import ExitCode, GpuExtractError, InputError
 from gpu_extract.io.frame import read_frame, write_frame
-from gpu_extract.ranks.packing import same
+from gpu_extract.packing import same
 from gpu_extract.run import extract
 from gpu_extract.simulate.kept import kept_folder
 

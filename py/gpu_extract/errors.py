@@ -160,10 +160,15 @@ def about(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: object, what: str = "") -> Iterator[None]:
-    """Under this an InputError says which file cannot be read, and why; what: it is, with a blank behind."""
+def reading(path: object, what: str = "", remedy: str = "") -> Iterator[None]:
+    """Under this an InputError says which file cannot be read, and why; what: it is, with a blank behind.
+
+    Only what the system says counts: errors without a number are a library's, about the content.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            raise
         check_local(str(path))
-        raise InputError(f"{path}: {what}cannot be read: {error.strerror}") from error
+        raise InputError(f"{path}: {what}cannot be read: {error.strerror}{remedy}") from error

@@ -5,27 +5,19 @@ its fibres can be used. Their answers are kept in the memory of the process. A P
 copy is kept: one that was read again is the same, and one that was changed in place is another.
 """
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Any, TypeVar
 
 from gpu_extract.data import PsfModel
+from gpu_extract.packing import copied, same
 
 T = TypeVar("T")
 FEW = 4        # PSFs that are remembered: of one of three arms of some spectrographs, and those just before
 MOST = 32      # answers about each
-PLAIN = np.ndarray, float, int, str
 
 
-class _Known(NamedTuple):
-    content: list[Any]
-    answers: dict[Hashable, Any]
-
-
-_known: tuple[_Known, ...] = ()
+_known: tuple[tuple[PsfModel, dict[Hashable, Any]], ...] = ()      # copies, and the answers about each
 _now = threading.local()
 
 
@@ -70,41 +62,8 @@ def _answers(psf: PsfModel) -> dict[Hashable, Any]:
 
 def _looked_up(psf: PsfModel) -> dict[Hashable, Any]:
     global _known
-    for one in _known:
-        if is_content(one.content, psf):
-            return one.answers
-    _known = (_Known(content_of(psf), {}), *_known[:FEW - 1])
-    return _known[0].answers
-
-
-def content_of(psf: PsfModel) -> list[Any]:
-    """A copy of all that a PSF says, for `is_content`."""
-    return [part.copy() if isinstance(part, np.ndarray) else part for part in _parts(psf)]
-
-
-def is_content(content: list[Any], psf: PsfModel) -> bool:
-    """Whether that is what a PSF says now."""
-    parts = list(_parts(psf))
-    return len(parts) == len(content) and all(map(_same, content, parts))
-
-
-def _parts(part: Any) -> Iterator[Any]:
-    """Everything that a PSF, or a part of it, consists of."""
-    if part is None or isinstance(part, PLAIN):      # nearly all: what follows is slow
-        yield part
-    elif is_dataclass(part):
-        for each in fields(part):
-            yield from _parts(getattr(part, each.name))
-    elif isinstance(part, tuple):
-        yield len(part)
-        for each in part:
-            yield from _parts(each)
-    else:
-        yield sorted(part.items()) if isinstance(part, Mapping) else part
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two parts are equal; NaN equals nothing."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return type(one) is type(other) and one.shape == other.shape and bool((one == other).all())
-    return bool(one == other)
+    for kept, answers in _known:
+        if same(kept, psf):
+            return answers
+    _known = ((copied(psf), {}), *_known[:FEW - 1])
+    return _known[0][1]

@@ -27,7 +27,7 @@ from gpu_extract.libraries import check_version
 check_version(scipy)
 _FOLDER = [os.path.join(path, "linalg") for path in scipy.__path__]
 _NEEDED = {"_flapack": ("dgejsv", "dgeqp3", "dgesdd", "dormqr", "dpbsv", "dpbtrf", "dpbtrs", "dpotrf", "dptsv",
-                        "dsterf", "dsyevr", "dsyevr_lwork", "dtbtrs"), "_fblas": ("dsbmv", "dtrsm")}
+                        "dsterf", "dtbtrs"), "_fblas": ("dsbmv", "dtrsm")}
 
 
 def _extension(name: str) -> ModuleType | None:

@@ -87,16 +87,8 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
     if not doubtful.any():
         return bad
     for i in np.nonzero(doubtful)[0]:
-        bad[i] = chi2pix[i] > BAD_FIT * median(chi2pix[i, judged[i]])
+        bad[i] = chi2pix[i] > BAD_FIT * np.median(chi2pix[i, judged[i]])
     for j in np.nonzero(bad.any(axis=0))[0]:
         use = judged[:, j]
-        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * median(chi2pix[use, j]) if use.any() else np.inf)
+        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * np.median(chi2pix[use, j]) if use.any() else np.inf)
     return bad
-
-
-def median(values: Array) -> float:
-    """np.median of values without NaN; most of that function's time goes into looking for them and for axes."""
-    half = len(values) // 2
-    parted = np.partition(values, half)
-    upper = float(parted[half])
-    return upper if len(values) % 2 else 0.5 * (float(parted[:half].max()) + upper)

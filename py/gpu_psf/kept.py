@@ -19,7 +19,7 @@ import gpu_psf
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import atomic
 from gpu_extract.io.sources import stamp
-from gpu_extract.ranks.packing import pack, unpack
+from gpu_extract.packing import pack, unpack
 
 ENDING = ".bundles"
 _DIGITS = 12            # bytes of a digest

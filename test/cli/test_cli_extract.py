@@ -130,16 +130,16 @@ def test_the_summary_counts_what_the_status_says(extract, files):
 def test_a_run_says_of_each_kernel_that_it_compiles_and_counts_it(extract, files, monkeypatch, tmp_path):
     """A kernel that was not compiled ahead: where compiling ahead finds nothing, and the cache holds one less."""
     from gpu_extract.kernels import kernel_cache
-    from gpu_extract.solve import simd_solve
+    from gpu_extract.normal import simd_bins
 
     extract("-s", 1, "-n", 1)
     quiet = extract("-s", 1, "-n", 1, "--perf", tmp_path / "perf.json").err
     assert "is compiled" not in quiet and "compile 0" not in quiet
-    simd_solve.by_fibre._make_finalizer()()
-    simd_solve.by_fibre._reset_overloads()
+    simd_bins.own_bits._make_finalizer()()
+    simd_bins.own_bits._reset_overloads()
     monkeypatch.setattr(kernel_cache.KernelCache, "load_overload", lambda *_: None)
     said = extract("-s", 1, "-n", 1, "--perf", tmp_path / "perf.json").err
-    assert "kernel simd_solve.by_fibre is not in the cache: it is compiled, and kept\n" in said
+    assert "kernel simd_bins.own_bits is not in the cache: it is compiled, and kept\n" in said
     assert re.search(r"^time: .*\bcompile \d", said, re.MULTILINE)
     (rank,) = json.loads((tmp_path / "perf.json").read_text())["ranks"]
     assert rank["counters"]["compiled kernels"] == 1

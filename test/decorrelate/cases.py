@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from gpu_extract.data import Array, Normal
-from gpu_extract.decorrelate.narrow import definite, simd_banded, simd_measure
+from gpu_extract.decorrelate.narrow import definite, simd_band_tests, simd_banded, simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES
 from gpu_extract.decorrelate.windows import simd_windows
@@ -204,5 +204,5 @@ def measured(half, icov, steps, *, fibre=0, given=None, bound=np.nan):
     beside = np.zeros((len(icov), nwave + 2 * (half + transpose.LANES)))
     schur = room.bands, room.rests, room.diagonals, room.shifts, room.band(1)
     simd_measure.measure(half)(found, schur, icov, places, (beside, beside), (definite.SETS, definite.KINDS),
-                              Arena().zeros(definite.room(half)), steps)
+                              Arena().zeros(simd_band_tests.work_size(half)), steps)
     return definite.facts_of(*found[2][0].tolist()), float(found[1][0]), room.band(0)

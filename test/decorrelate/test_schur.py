@@ -148,7 +148,7 @@ def test_sizes_bound_the_couplings():
             size = np.linalg.norm(bundle.dense[own, other] / scale, 2)
             assert size <= couplings.size(i, j) * (1 + 1e-12)
             assert couplings.size(i, j) == couplings.size(j, i)
-    assert couplings.farthest(0) == max(couplings.size(0, j) for j in range(2, 5))
+    assert couplings.farthest[0] == max(couplings.size(0, j) for j in range(2, 5))
 
 
 def test_neighbours_of_the_wide_band_are_enough():

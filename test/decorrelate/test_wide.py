@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 import oracle
 from extraction import dense_normal, moved, normals
@@ -120,14 +119,6 @@ def test_neighbours_are_counted_where_others_are_masked(psf):
     assert places
     weight = normal.weight[:, places]
     assert (weight[:5] > 0.3 * np.median(weight[:5])).all() and (weight[5:].min(axis=0) < 0.05 * weight[2]).all()
-
-
-@pytest.mark.parametrize("size", [1, 2, 40, 150])
-def test_eigenvalues_are_those_of_scipy(size):
-    root = np.random.default_rng(size).normal(size=(size, size + 3))
-    assert (wide._eigenvalues(root @ root.T) == scipy.linalg.eigvalsh(root @ root.T)).all()
-    with pytest.raises(ValueError, match="infs or NaNs"):
-        wide._eigenvalues(np.full((size, size), np.nan))
 
 
 def test_what_neighbours_take_is_followed_to_its_end():

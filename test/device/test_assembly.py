@@ -13,7 +13,7 @@ from gpu_extract.assemble import BY_BIN, REAL, rooms, rows_of
 from gpu_extract.data import Rows, SpecMask, Status
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.frames import GpuFrames
-from gpu_extract.device.landing import landing_of
+from gpu_extract.device.geometry import landing_of
 from gpu_extract.device.memory import GIVEN_UP, Sizes, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
 from gpu_extract.plan import Plan

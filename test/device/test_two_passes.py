@@ -21,10 +21,10 @@ from gpu_extract.device.cuda.text import gradients
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.told import is_undone
+from gpu_extract.packing import repack
 from gpu_extract.passes import missed
 from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import Recorder
-from gpu_extract.ranks.packing import repack
 from gpu_extract.run import _job, draft, extract, prepare
 from gpu_extract.seams import Comm
 from gpu_extract.simulate.troubles import with_tail

@@ -6,7 +6,8 @@ import numpy as np
 
 from gpu_extract.data import Image
 from gpu_extract.exposure.flow import _header_only
-from gpu_extract.exposure.threads import Reader, Tools
+from gpu_extract.exposure.threads import Group, Reader
+from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.ranks.hand_out import Numbers
 from gpu_extract.seams import NULL
 
@@ -31,7 +32,7 @@ class Looks:
 def test_a_reader_that_is_closed_takes_no_more() -> None:
     """As where another rank of the group was asked to stop: this one has not heard of it, and numbers are left."""
     work = Looks()
-    reader = Reader(Tools(work, NULL, threading.Event(), lambda outcome: None), Numbers(range(10)))
+    reader = Reader(work, Group(0, SERIAL, Numbers(range(10)), threading.Event(), NULL))
     assert reader.next() == (0, 0)
     end = time.monotonic() + 10
     while len(work.read_so_far) < 2 and time.monotonic() < end:

@@ -153,7 +153,7 @@ from gpu_extract.kernels import kernel_cache
 from gpu_extract.first_use import compile_all
 from gpu_extract.first_use.kernel_claims import take_turns
 from gpu_extract.first_use.kernel_list import EXTRACT, listed
-few = [kernel for kernel in listed(EXTRACT) if kernel.name in ("own_bits", "by_fibre")]
+few = [kernel for kernel in listed(EXTRACT) if kernel.name in ("own_bits", "may_stand_out")]
 take_turns()
 told = []
 count = compile_all(lambda: few, tell=lambda *words: told.append(words), few=0.0)
@@ -190,13 +190,13 @@ import sys
 from contextlib import nullcontext
 import numpy as np
 from gpu_extract.kernels import kernel_cache
-from gpu_extract.solve import simd_solve
+from gpu_extract.normal import simd_bins
 from gpu_extract.first_use.kernel_claims import take_turns
 take_turns()
 print("ready", flush=True)
 sys.stdin.readline()
 with kernel_cache.watched(lambda name: nullcontext(print("compiled"))):
-    simd_solve.by_fibre(np.empty((1, 2)), np.ones((4, 8)), 0)
+    simd_bins.own_bits(np.empty((1, 2), np.uint32), np.ones((1, 2)), np.ones((1, 2)))
 """
 
 

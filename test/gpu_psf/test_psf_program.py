@@ -13,7 +13,7 @@ from psf_errors import Judge, cold, make_arc, uneven_lines
 from gpu_extract.data import Image
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
-from gpu_extract.ranks.packing import same
+from gpu_extract.packing import same
 from gpu_extract.simulate import NO_DEFECTS, SimConfig, simulate
 from gpu_extract.simulate.instrument import psf_model
 from gpu_psf import run

@@ -3,6 +3,7 @@
 import gzip
 import os
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from gpu_extract.errors import InputError, InternalError
 from gpu_extract.io import source
 from gpu_extract.io.fits import image_of, layouts, open_fits
 from gpu_extract.io.image import read_image
+from gpu_extract.io.image import write_image as write
 
 
 def refused(path):
@@ -40,6 +42,13 @@ def test_pixels_header_and_fibermap(tmp_path):
     assert image.fibermap.units == {"RA": "deg"}
     assert ("PETAL", 3, "spectrograph") in image.fibermap.cards
     assert read_image(tmp_path / "a.fits", fibermap=False).fibermap is None
+
+
+def test_what_a_fibermap_says_of_its_columns_is_written_with_an_image(tmp_path):
+    image = read_image(write_image(tmp_path / "a.fits"))
+    said = {"RA": "of the target"}
+    write(tmp_path / "b.fits", replace(image, fibermap=replace(image.fibermap, comments=said)))
+    assert read_image(tmp_path / "b.fits").fibermap.comments == said
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int32])

@@ -7,9 +7,9 @@ import pytest
 
 from gpu_extract.data import Card
 from gpu_extract.errors import InternalError
+from gpu_extract.packing import layout, pack, unpack
 from gpu_extract.plan import turns
 from gpu_extract.ranks.comm import SERIAL
-from gpu_extract.ranks.packing import layout, pack, unpack
 from mpi_launch import PROGRAM, Frames, finish, launch
 
 

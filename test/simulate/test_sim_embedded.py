@@ -15,7 +15,7 @@ from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
 from gpu_extract.io.truth import read_truth
-from gpu_extract.io.whose import this_process
+from gpu_extract.io.whose import host, this_process
 from gpu_extract.simulate import SimConfig, embedded, simulate
 from gpu_extract.simulate.kept import MANIFEST, kept_folder
 from gpu_extract.user_cache import cache_folder
@@ -193,7 +193,7 @@ def test_where_the_cache_is(monkeypatch, tmp_path: Path) -> None:
 
 def test_what_another_system_may_be_making_is_left_alone(tmp_path: Path) -> None:
     systems = "01234567", this_process().where
-    other, ended = (tmp_path / f".thing.new-{system}-1-99999999-89abcdef" for system in systems)
+    other, ended = (tmp_path / f".thing.tmp-{host()}-{system}-1-99999999-89abcdef" for system in systems)
     other.mkdir()
     ended.mkdir()
     kept_folder(tmp_path, "thing", lambda folder: None)

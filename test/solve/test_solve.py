@@ -16,7 +16,6 @@ from gpu_extract.solve import (
     TOLERANCE,
     closest,
     measure_strengths,
-    simd_couple,
     simd_factor,
     simd_strengths,
     simd_substitute,
@@ -211,9 +210,9 @@ def test_a_pivot_that_is_not_positive_decouples_its_bin():
 def test_couplings_left_out_come_back_through_the_residual(monkeypatch):
     """Where the far couplings were called faint but are not, the second round has them."""
     normal = make_normal("gh2", False)
-    assert solver.nearest(normal) > 1
+    assert solver.nearest(normal.icov, solver.FAINT, solver.SAMPLE) > 1
     monkeypatch.setattr(solver, "FAINT", np.inf)
-    assert solver.nearest(normal) == 1
+    assert solver.nearest(normal.icov, solver.FAINT, solver.SAMPLE) == 1
     solution = solve(normal)
     assert solution.iterations > 0
     left = np.sqrt((((solution.x - solve_directly(normal)[0]) / errors(normal)) ** 2).sum())
@@ -255,10 +254,10 @@ def test_farthest_coupling_that_counts():
     normal = random_normal(np.random.default_rng(1), (6, 4, 12, 5))
     normal.icov[:, 2:] *= 1e-9
     normal.icov[1, 3, 8, 4] = 1e-3
-    assert [simd_couple.farthest(normal.icov, 1e-6, step) for step in (1, 4, 3)] == [3, 3, 1]
-    assert simd_couple.farthest(normal.icov, 1e-12, 4) == 3
+    assert [solver.nearest(normal.icov, 1e-6, step) for step in (1, 4, 3)] == [3, 3, 1]
+    assert solver.nearest(normal.icov, 1e-12, 4) == 3
     normal.icov[1, 0, 8, 2] *= 1e8
-    assert simd_couple.farthest(normal.icov, 1e-6, 1) == 1
+    assert solver.nearest(normal.icov, 1e-6, 1) == 1
 
 
 def random_normal(rng, shape) -> Normal:

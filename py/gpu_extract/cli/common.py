@@ -127,7 +127,8 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     speaks: False for a rank that leaves it to another to say what all of them find wrong
     """
     parser = build()
-    _sources_for_others()
+    if os.path.realpath(sys.path[-1]) == _ROOT:      # bin/ of sources that are not installed: what it starts has them
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
     try:
         args = parser.parse_args(argv)
         settings_elsewhere()
@@ -142,12 +143,6 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
         return code
     finally:
         _let_go()
-
-
-def _sources_for_others() -> None:
-    """Where a program of bin/ runs from sources that are not installed, what it starts runs from them, too."""
-    if os.path.realpath(sys.path[-1]) == _ROOT:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
 
 
 def settings_elsewhere() -> None:

@@ -32,7 +32,7 @@ from gpu_extract.perf.clock import StartUp
 if TYPE_CHECKING:
     from gpu_extract.backend import Backend
     from gpu_extract.compare.selftest import CutOut
-    from gpu_extract.exposure.flow import Group
+    from gpu_extract.exposure.threads import Group
     from gpu_extract.perf.recorder import Recorder
     from gpu_extract.seams import Comm
 
@@ -168,8 +168,8 @@ def load_kernels(cutout: "CutOut", files: Files, backend: "Backend", comm: "Comm
 
 def form_group(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], recorder: "Recorder") -> "Group":
     """The group of this rank, ready to work."""
-    from gpu_extract.exposure.flow import Group
     from gpu_extract.exposure.layout import choose_groups, group_of
+    from gpu_extract.exposure.threads import Group
     from gpu_extract.ranks.comm import SERIAL
 
     bundles = -(-args.nspec // args.bundlesize) if args.nspec else _BUNDLES

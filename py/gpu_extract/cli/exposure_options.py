@@ -27,19 +27,6 @@ exit codes
 def build_parser() -> Parser:
     """The parser of gpu_extract_exposure."""
     parser = Parser("gpu_extract_exposure", DESCRIPTION, EPILOG)
-    _frames(parser)
-    _simulation(parser)
-    add_what(parser)
-    add_how(parser)
-    _run(parser)
-    add_machine(parser)
-    add_common_options(parser)
-    # what a single frame can have besides, and read_job and `ignored` ask for
-    parser.set_defaults(fibermap=None, test=None, model=None, qa=None, **dict.fromkeys(PADDING))
-    return parser
-
-
-def _frames(parser: Parser) -> None:
     add = parser.add_argument_group("frames (FITS, .fits or .fits.gz)").add_argument
     add("list", nargs="?", metavar="LIST",
         help="text file with a line IMAGE [PSF [OUTPUT]] for each frame; names are relative to the file's folder")
@@ -50,19 +37,20 @@ def _frames(parser: Parser) -> None:
         help="folder of the frames, created if it is missing; preproc-r5-00012345.fits gives frame-r5-00012345.fits")
     add("--no-scores", action="store_true", help="leave SCORES out of the frames")
     add("--ignore-checksums", action="store_true", help="read inputs even if their CHECKSUM or DATASUM does not match")
-
-
-def _simulation(parser: Parser) -> None:
     add = parser.add_argument_group("simulated frames").add_argument
     add("--simulate", metavar="N", type=int, help="extract N simulated frames, which are kept in FOLDER/simulated")
     add("--camera", metavar="NAME", default="r0",
         help="camera of the simulated frames; several, separated by commas, take turns, e.g. b0,r0,z0 (default r0)")
     add("--seed", metavar="N", type=int, default=1, help="seed of the first simulated frame (default 1)")
-
-
-def _run(parser: Parser) -> None:
+    add_what(parser)
+    add_how(parser)
     add = parser.add_argument_group("run").add_argument
     add("--recompute", action="store_true", help="also extract frames whose output exists and is complete")
     add("--groups", metavar="N", type=int,
         help="number of groups of ranks; each extracts a frame of its own (default: the number that finishes soonest)")
     add("--perf", metavar="FILE.json", help="write how each rank spent its time; gpu_perf report reads it")
+    add_machine(parser)
+    add_common_options(parser)
+    # what a single frame can have besides, and read_job and `ignored` ask for
+    parser.set_defaults(fibermap=None, test=None, model=None, qa=None, **dict.fromkeys(PADDING))
+    return parser

@@ -34,10 +34,13 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the wrapper; returns the command's exit code, or ends as the command did, by its signal."""
+    """Run the wrapper; returns the command's exit code, or ends as the command did, by its signal: the launcher sees
+    what happened."""
     code = run_main(build_parser, _body, argv)
     if code < 0:
-        _end_by(-code)
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
     return code
 
 
@@ -85,13 +88,6 @@ def _run(command: list[str], environ: dict[str, str], signals: _Signals) -> int:
         return MISSING if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     signals.send_to(child)
     return child.wait()
-
-
-def _end_by(number: int) -> None:
-    """End as the command did, so that the launcher sees what happened."""
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 def _say(line: str) -> None:

@@ -141,8 +141,9 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
         limits = load_limits(limits or limits_for(reference))
     _check_ascending(frame.wave, "the frame")
     _check_ascending(reference.wave, "the reference")
-    _check_reference(reference, ~_masked(reference))
-    ends = limits.ends
+    masked, ends = _masked(reference), limits.ends
+    if said := "; ".join(_contradictions(reference, ~masked)):
+        raise InputError(f"the reference contradicts itself: {said}; take another one, or make it again")
     _, mine, theirs = np.intersect1d(frame.fibres, reference.fibres, return_indices=True)
     if len(mine) == 0:
         raise InputError(f"no fibre in common: {_span(frame.fibres)} in the frame, {_span(reference.fibres)} "
@@ -160,16 +161,8 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
     if (np.abs(own[0][np.ix_(mine, waves[0])] - own[1][np.ix_(theirs, waves[1])]) > SAME_WAVELENGTH).any():
         raise InputError("fibres have other wavelengths of their own in the frame than in its reference; compare "
                          "frames that were made with the same OWNWAVE of the PSF")
-    good = ~_masked(reference)[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] != 0)
+    good = ~masked[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] != 0)
     return limits, _Pair((frame, reference), (mine, theirs), waves, good)
-
-
-def _check_reference(reference: Frame, judged: np.ndarray) -> None:
-    """Raise InputError, with all that is wrong of it, where a reference contradicts itself; judged: (nspec, nwave) bins
-    that have most of their light on good pixels."""
-    said = "; ".join(_contradictions(reference, judged))
-    if said:
-        raise InputError(f"the reference contradicts itself: {said}; take another one, or make it again")
 
 
 def _check_ascending(wave: np.ndarray, what: str) -> None:
@@ -179,7 +172,8 @@ def _check_ascending(wave: np.ndarray, what: str) -> None:
 
 
 def _contradictions(frame: Frame, judged: np.ndarray) -> Iterator[str]:
-    """A sentence for each kind, and how many bins it is about."""
+    """A sentence for each kind, and how many bins it is about; judged: (nspec, nwave) those with most of their light on
+    good pixels."""
     told = (frame.ivar > 0) & np.isfinite(frame.ivar)
     nothing = {"MASK": (frame.mask & np.uint32(SpecMask.NODATA)) > 0}
     if frame.status is not None:

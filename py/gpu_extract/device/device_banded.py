@@ -105,7 +105,8 @@ class _Run:
         with recorder.device_span("measure"):
             self.measure(0)
             self.tells({"BLOCK_TELLS": 0}, self.blocks(0), None, TOLD, s.hw, (s.hw, 2 * s.hw + 1))
-            self.look_beyond()
+            self.launch(measure.chain, 2 * self.fibres)        # which fibres are reached through each other
+            self.launch(measure.enlist, self.sizes.deepest * 2 * self.fibres)
             self.widen()
             self.chains()
             self.complements(eliminate.WIDER, self.sizes.half)
@@ -278,11 +279,6 @@ class _Run:
         """Whether the narrow band holds."""
         self.launch(measure.decide, self.fibres, most_coupling=self.limits.most_coupling, most_cond=self.limits.cond,
                     worst=WORST, less_told=TOLD / UNKNOWN)
-
-    def look_beyond(self) -> None:
-        """Which fibres are reached through each other."""
-        self.launch(measure.chain, 2 * self.fibres)
-        self.launch(measure.enlist, self.sizes.deepest * 2 * self.fibres)
 
     def chains(self) -> None:
         """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""

@@ -68,20 +68,16 @@ class Drafts:
                 told, odd = take_piece(flow, p, find, recorder, rows={}, graphs=graphs, turn=DRAFT)
                 self.odd.append(odd)
                 for b, bundle in enumerate(piece.bundles):
-                    facts, _ = facts_of(flow, told, (piece.shape.nfibre, b), bundle)
+                    facts, _ = facts_of(flow, told, b, bundle)
                     if is_cpus(facts, job.plan.kept[slice(*flow.task.geometries[bundle].fibres)], (), warn):
                         with recorder.span(LEFT):
-                            crew.add([partial(self._by_cpu, flow.task.mine[bundle])])
+                            crew.add([partial(_draft, self.lights, self.image, job, flow.task.mine[bundle], crew)])
             with recorder.span(LEFT):
                 crew.finish()
 
     def odd_of(self, p: int, _: Array) -> list[IntArray]:
         """The odd pixels of the bundles of a piece, whatever is seen of them later."""
         return self.odd[p]
-
-    def _by_cpu(self, number: int) -> None:
-        """A work of the crew: the draft of a bundle."""
-        self.lights[number] = _draft(self.image, self.job, number, self.crew)
 
     def light(self, number: int) -> Light:
         """Of a bundle of this rank."""
@@ -127,20 +123,17 @@ class Drafts:
         return told
 
 
-def _draft(image: Image, job: Job, number: int, crew: Crew) -> Light:
-    return draft_bundle(image, replace(job, threads=crew.share), job.plan.bundles[number], Past(noise_of(job)),
-                        recorder=NULL)
+def _draft(lights: dict[int, Light], image: Image, job: Job, number: int, crew: Crew) -> None:
+    """A work of the crew: the draft of a bundle, to the others."""
+    lights[number] = draft_bundle(image, replace(job, threads=crew.share), job.plan.bundles[number],
+                                  Past(noise_of(job)), recorder=NULL)
 
 
 def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], letters: Letters, crew: Crew) -> dict[int, Past]:
     """The pasts of all bundles of a rank that has no device for them."""
     lights: dict[int, Light] = {}
-
-    def draft(number: int) -> None:
-        lights[number] = _draft(image, job, number, crew)
-
     with crew.nothing_left():
-        crew.add([partial(draft, number) for number in mine])
+        crew.add([partial(_draft, lights, image, job, number, crew) for number in mine])
         crew.finish()
     windows = windows_of(image, job)
     own = {n: pieces_of(n, lights[n], windows) for n in mine}

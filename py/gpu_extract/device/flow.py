@@ -25,8 +25,7 @@ from gpu_extract.device import memory
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
-from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables
-from gpu_extract.device.landing import landing_of
+from gpu_extract.device.geometry import BundleGeometry, Piece, PsfTables, landing_of
 from gpu_extract.device.simd_stage import LINE, copy_past
 from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST

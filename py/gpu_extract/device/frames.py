@@ -27,7 +27,7 @@ from gpu_extract.device.pass_plan import noise_type, passes_of
 from gpu_extract.device.remedy import Lost, all_on_cpu, on_cpu, put
 from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixels, take_piece
 from gpu_extract.errors import InternalError
-from gpu_extract.known import content_of, is_content
+from gpu_extract.packing import copied, same
 from gpu_extract.passes import Past
 from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
@@ -43,19 +43,19 @@ MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with t
 class _Warm:
     """What is kept from one frame to the next: the flow, which knows the job that it was made for.
 
-    psf: what it says but for its name, a copy; pixels: type and shape of images
+    psf: a copy without its name; pixels: type and shape of images
     """
 
-    psf: list[Any]
+    psf: PsfModel
     pixels: tuple[Any, ...]
     flow: Flow
 
     def fits(self, job: Job, bundles: tuple[int, ...], pixels: tuple[Any, ...]) -> bool:
         """Whether it serves another frame: what a PSF says counts, not who read it or how often it was checked."""
-        task, same = self.flow.task, ("config", "decay", "dropped", "dtype")
+        task, alike = self.flow.task, ("config", "decay", "dropped", "dtype")
         return (task.mine == bundles and self.pixels == pixels
-                and all(getattr(task.job, name) == getattr(job, name) for name in same)
-                and is_content(self.psf, replace(job.psf, name="")))
+                and all(getattr(task.job, name) == getattr(job, name) for name in alike)
+                and same(self.psf, replace(job.psf, name="")))
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class GpuFrames(Backend):
         kind = Flow if several is None else PassFlow
         flow = kind(self.device, Task(job, geometries, tables, sizes, fibres, mine, several), pieces, slots=self._slots,
                     make_core=self._core, warn=self._warn, crew=self._crew)
-        self._warm = _Warm(content_of(replace(job.psf, name="")), pixels, flow)
+        self._warm = _Warm(copied(replace(job.psf, name="")), pixels, flow)
         return flow
 
     def _shrink(self, bundles: int) -> None:
@@ -267,12 +267,12 @@ class GpuFrames(Backend):
         place: (piece, bundle of it); told: of the piece; odd: pixels of the bundle
         """
         flow, job, rows, (p, b) = frame.flow, frame.job, frame.rows, place
-        bundle, nfibre = flow.pieces[p].bundles[b], flow.pieces[p].shape.nfibre
+        bundle = flow.pieces[p].bundles[b]
         fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
         own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
         if own.start == own.stop:      # its light was needed, and is in the past of others
             return []
-        facts, lost = facts_of(flow, told, (nfibre, b), bundle)
+        facts, lost = facts_of(flow, told, b, bundle)
         drafts, number = frame.drafts, frame.mine[bundle]
         if (drafts and number in drafts.lights) or is_cpus(facts, job.plan.kept[slice(*fibres)], lost, self._warn):
             past = drafts.past(number) if drafts else None

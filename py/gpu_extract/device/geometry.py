@@ -1,19 +1,23 @@
-"""Where the spots of a job's bundles lie, and which pixels they see: integers, made on the host.
+"""Where the spots of a job's bundles lie, which pixels they see, and where their fibres come down: integers, made on
+the host.
 
 They are the CPU's own, to the last bit: at which pixel a spot begins must not depend on the device.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
+from gpu_extract.assemble import wanted
 from gpu_extract.bundle import Job
 from gpu_extract.checks.odd_pixels import columns
 from gpu_extract.data import Array, IntArray, Legendre, PsfModel
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import image
 from gpu_extract.normal import cut_window, half_bands
+from gpu_extract.plan import Plan
 from gpu_extract.spots import centres, corners, legendre_basis
 
 LINE = 16     # pixels, of which the host copies whole cache lines (simd_stage)
@@ -187,3 +191,25 @@ def even(count: int, most: int) -> list[range]:
     """`count` things in as few groups of at most `most` as can be, as even as can be."""
     groups = -(-count // most)
     return [range(count * g // groups, count * (g + 1) // groups) for g in range(groups)]
+
+
+@dataclass(frozen=True)
+class Landing:
+    """The wanted fibres of a piece, close together and in order.
+
+    places: (fibres of the piece,) int64, the place of each among them, -1 where it is not wanted
+    runs: (first, last, target): places first .. last - 1 are the rows from `target` on of the rank's rows
+    """
+
+    places: IntArray
+    runs: tuple[tuple[int, int, int], ...]
+
+
+def landing_of(plan: Plan, start: int, bundles: Sequence[tuple[int, int]]) -> Landing:
+    """Of a piece; start: the first fibre of the rank's rows; bundles: the fibre ranges of the piece's."""
+    fibres = np.concatenate([np.arange(*bundle) for bundle in bundles])
+    kept = np.isin(fibres, np.concatenate([np.arange(*wanted(bundle, plan)) for bundle in bundles]))
+    targets = fibres[kept] - start
+    ends = [0, *(np.flatnonzero(np.diff(targets) != 1) + 1).tolist(), len(targets)]
+    runs = tuple((first, last, int(targets[first])) for first, last in pairwise(ends) if first < last)
+    return Landing(np.where(kept, np.cumsum(kept) - 1, -1), runs)

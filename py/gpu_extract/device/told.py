@@ -48,15 +48,13 @@ def is_undone(told: Mapping[str, np.ndarray]) -> bool:
     return any(told[name][:, gradients.UNDONE].any() for name in ("state", "tail_state") if name in told)
 
 
-def facts_of(flow: Flow, told: Mapping[str, np.ndarray], place: tuple[int, int],
-           bundle: int) -> tuple[dict[str, float], list[int]]:
-    """How a bundle was made, and which of its fibres the core gave up; place: (fibres in a bundle, its number)."""
-    nfibre, b = place
+def facts_of(flow: Flow, told: Mapping[str, np.ndarray], b: int, bundle: int) -> tuple[dict[str, float], list[int]]:
+    """How a bundle of the rank was made, the piece's bundle b, and which of its fibres the core gave up."""
     shape, state = flow.task.geometries[bundle].shape, told["state"][b]
-    counts = told["counts"][:, b * nfibre:(b + 1) * nfibre]
+    counts = told["counts"][:, b * shape.nfibre:(b + 1) * shape.nfibre]
     states = [state, *([told["tail_state"][b]] if "tail_state" in told else [])]
     unknown = dict.fromkeys(("ownband", "coupling", "cond", "selfcheck"), NOT_MEASURED)    # not made on the device
-    notes = {"fibres": nfibre, **unknown, "iterations": int(state[gradients.DONE]),
+    notes = {"fibres": shape.nfibre, **unknown, "iterations": int(state[gradients.DONE]),
              "error": max(float(np.sqrt(one[gradients.NORM])) for one in states), "halfband": shape.hw,
              "neighbours": shape.nd - 1, "given_up": int(counts[UNSEEN].sum()),
              "floor": float(state[gradients.FLOOR])}

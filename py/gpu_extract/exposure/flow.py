@@ -1,59 +1,23 @@
 """The flow of many frames through one group of ranks."""
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
-from gpu_extract.data import Frame, Image, PsfModel
+from gpu_extract.data import Frame, Image
 from gpu_extract.errors import GpuExtractError, StoppedCleanly
 from gpu_extract.exposure.frames import Extract, Loaded, Outcome, State, Work, as_error
-from gpu_extract.exposure.threads import Reader, Tell, Tools, Writer, failed
+from gpu_extract.exposure.threads import Group, Reader, Writer, failed
 from gpu_extract.io.image import bare
+from gpu_extract.packing import copied
 from gpu_extract.perf.clock import now
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.comm import SERIAL
-from gpu_extract.ranks.packing import copied, same
-from gpu_extract.seams import NULL, Comm, Numbers
+from gpu_extract.seams import NULL
 
 INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
 # opened for every bundle on the CPU, for every frame on a GPU, each under the agreement of all ranks that share it: an
 # error raised here reaches them all
 SAFE = "cut", "queue"
-
-
-@dataclass(frozen=True)
-class Group:
-    """A group of ranks at work.
-
-    number: which; comm: its ranks; stop: the wish to stop, once it is set
-    numbers: hands out frames (the first rank of a group takes them)
-    recorder: of this rank; detail: have it keep every stage of every bundle
-    tell: called with every outcome as it comes, by any thread
-    """
-
-    number: int
-    comm: Comm
-    numbers: Numbers
-    stop: Event
-    recorder: Recorder
-    detail: bool = False
-    tell: Tell = lambda outcome: None
-    outcomes: list[Outcome] = field(default_factory=list)
-    _psf: list[PsfModel] = field(default_factory=list)
-
-    def note(self, outcome: Outcome) -> None:
-        """Keep an outcome, and tell it."""
-        outcome = replace(outcome, group=self.number)
-        self.outcomes.append(outcome)
-        self.tell(outcome)
-
-    def own(self, psf: PsfModel) -> PsfModel:
-        """The same PSF in memory of its own; the one of the frame before where it is no different.
-
-        What is derived from a PSF may be kept from frame to frame, on a device, and found again by the object.
-        """
-        if not self._psf or not same(self._psf[0], psf):
-            self._psf[:] = [copied(psf)]
-        return self._psf[0]
 
 
 class Watch:
@@ -92,9 +56,8 @@ def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
     extract: run.extract with all arguments but image, psf, config, comm and recorder
     Returns what came of each frame that the group took, on its first rank; nothing on the others.
     """
-    tools = Tools(work, group.recorder, group.stop, group.note)
     # the first rank of a group reads and writes
-    reader, writer = (Reader(tools, group.numbers), Writer(tools)) if group.comm.rank == 0 else (None, None)
+    reader, writer = (Reader(work, group), Writer(work, group)) if group.comm.rank == 0 else (None, None)
     first = _next(group, reader)
     with group.recorder.span(ALL):
         while first is not None:
@@ -124,8 +87,7 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
     """The next frame, on all ranks of the group; its image in memory that they share."""
     with group.recorder.span(INPUT):
         if group.comm is SERIAL:
-            found = reader.next() if reader is not None else None
-            return found if found is None else (found[0], replace(found[1], psf=group.own(found[1].psf)))
+            return reader.next() if reader is not None else None
         own: list[tuple[int, Loaded]] = []
 
         def travelling() -> Any:
@@ -140,7 +102,7 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
     if shared is None:
         return None
     number, image, psf, config = shared
-    psf = group.own(psf)
+    psf = copied(psf)      # which may be kept from frame to frame
     if own:
         loaded = own[0][1]
         return number, replace(loaded, image=replace(loaded.image, pix=image.pix, ivar=image.ivar), psf=psf)

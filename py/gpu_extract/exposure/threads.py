@@ -1,4 +1,4 @@
-"""The reader and the writer of a group: threads of its first rank, at work while the group computes.
+"""A group of ranks, and its reader and writer: threads of its first rank, at work while the group computes.
 
 Kernels and most of what reading and writing consist of let other threads run,
 and nothing has to be copied between them; bench/exposure.py measures what they
@@ -7,32 +7,48 @@ cost, and what a process would (doc/exposures.md).
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from gpu_extract.data import Frame
 from gpu_extract.exposure.frames import Loaded, Outcome, State, Work, as_error
-from gpu_extract.seams import Numbers, Recorder
+from gpu_extract.perf.recorder import Recorder
+from gpu_extract.seams import Comm, Numbers
 
 AHEAD = 1              # frames read ahead of the one in work
 _LOOK = 0.1            # seconds between two looks at the wish to stop
-Tell = Callable[[Outcome], None]
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What both threads use: the frames, the recorder, the wish to stop, and whom to tell of a frame's end."""
+class Group:
+    """A group of ranks at work.
 
-    work: Work
-    recorder: Recorder
+    number: which; comm: its ranks; stop: the wish to stop, once it is set
+    numbers: hands out frames (the first rank of a group takes them)
+    recorder: of this rank; detail: have it keep every stage of every bundle
+    tell: called with every outcome as it comes, by any thread
+    """
+
+    number: int
+    comm: Comm
+    numbers: Numbers
     stop: threading.Event
-    tell: Tell
+    recorder: Recorder
+    detail: bool = False
+    tell: Callable[[Outcome], None] = lambda outcome: None
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def note(self, outcome: Outcome) -> None:
+        """Keep an outcome, and tell it."""
+        outcome = replace(outcome, group=self.number)
+        self.outcomes.append(outcome)
+        self.tell(outcome)
 
 
 class _Helper:
     """A thread whose errors are not lost: what is not a frame's failure stops the run, and is raised by `close`."""
 
-    def __init__(self, name: str, tools: Tools):
-        self._tools = tools
+    def __init__(self, name: str, work: Work, group: Group):
+        self._work, self._group = work, group
         self._broken: Exception | None = None
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
         self._thread.start()
@@ -45,7 +61,7 @@ class _Helper:
             self._run()
         except Exception as error:
             self._broken = error
-            self._tools.stop.set()
+            self._group.stop.set()
 
     def _join(self) -> None:
         self._thread.join()
@@ -59,16 +75,16 @@ class Reader(_Helper):
     Where no frame is left and the group has nothing to do, it borrows what another has read and not begun.
     """
 
-    def __init__(self, tools: Tools, numbers: Numbers):
-        self._numbers = numbers
+    def __init__(self, work: Work, group: Group):
+        self._numbers = group.numbers
         self._closed = False
         self._room = threading.Semaphore(AHEAD + 1)
         self._ready: queue.Queue[tuple[int, Loaded] | None] = queue.Queue()
-        super().__init__("reader", tools)
+        super().__init__("reader", work, group)
 
     def next(self) -> tuple[int, Loaded] | None:
         """The next frame that could be read, None where there is no more or the run is to stop."""
-        while not self._tools.stop.is_set():
+        while not self._group.stop.is_set():
             try:
                 found = self._ready.get(timeout=_LOOK)
             except queue.Empty:
@@ -83,12 +99,12 @@ class Reader(_Helper):
     def _claim(self, number: int) -> bool:
         """Whether a frame that was begun is this run's to make; of another's is told."""
         try:
-            state = self._tools.work.claim(number)
+            state = self._work.claim(number)
         except Exception as error:
-            self._tools.tell(failed(number, error))
+            self._group.note(failed(number, error))
             return False
         if state is not None:
-            self._tools.tell(Outcome(number, state))
+            self._group.note(Outcome(number, state))
         return state is None
 
     def done(self) -> None:
@@ -102,7 +118,7 @@ class Reader(_Helper):
         self._join()
 
     def _run(self) -> None:
-        while not self._tools.stop.is_set():
+        while not self._group.stop.is_set():
             self._room.acquire()
             number = self._take()
             if number is None:
@@ -127,15 +143,14 @@ class Reader(_Helper):
 
     def _load(self, number: int) -> Loaded | None:
         """A frame's input; None where there is nothing to do or it cannot be read."""
-        tools = self._tools
         try:
-            with tools.recorder.span("look"):
-                done = tools.work.is_done(number)
+            with self._group.recorder.span("look"):
+                done = self._work.is_done(number)
             if done:
                 self._tell(Outcome(number, State.SKIPPED))
                 return None
-            with tools.recorder.span("read"):
-                return tools.work.read(number)
+            with self._group.recorder.span("read"):
+                return self._work.read(number)
         except Exception as error:
             self._tell(failed(number, error))
             return None
@@ -143,16 +158,16 @@ class Reader(_Helper):
     def _tell(self, outcome: Outcome) -> None:
         """Tell of a frame that is not worked on, if it is not another group's by now."""
         if self._numbers.begin(outcome.number):
-            self._tools.tell(outcome)
+            self._group.note(outcome)
 
 
 class Writer(_Helper):
     """Writes one frame while the next is in work."""
 
-    def __init__(self, tools: Tools):
+    def __init__(self, work: Work, group: Group):
         self._room = threading.Semaphore(1)
         self._ready: queue.Queue[tuple[Outcome, Loaded, Frame] | None] = queue.Queue()
-        super().__init__("writer", tools)
+        super().__init__("writer", work, group)
 
     def put(self, outcome: Outcome, loaded: Loaded, frame: Frame) -> None:
         """Have a frame written; waits for the one before."""
@@ -176,14 +191,13 @@ class Writer(_Helper):
             self._room.release()
 
     def _write(self, outcome: Outcome, loaded: Loaded, frame: Frame) -> None:
-        tools = self._tools
         try:
-            with tools.recorder.span("write"):
-                tools.work.write(outcome.number, loaded, frame)
+            with self._group.recorder.span("write"):
+                self._work.write(outcome.number, loaded, frame)
         except Exception as error:
             outcome = failed(outcome.number, error)
-        tools.work.release(outcome.number)
-        tools.tell(outcome)
+        self._work.release(outcome.number)
+        self._group.note(outcome)
 
 
 def failed(number: int, error: Exception) -> Outcome:

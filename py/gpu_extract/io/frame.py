@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.checks.arguments import seam
-from gpu_extract.data import OUTPUTS, Card, FiberMap, Frame, SpecMask, as_cards
+from gpu_extract.checks.sense import medians
+from gpu_extract.data import OUTPUTS, Array, Card, FiberMap, Frame, SpecMask, as_cards
 from gpu_extract.errors import FileName, InputError, OutputError, check_flags, check_kind
 from gpu_extract.fibermap import FIBRES_PER_SPECTROGRAPH
 from gpu_extract.io.atomic import Commit, at_once
@@ -16,12 +17,12 @@ from gpu_extract.io.facts import background_table, bundle_table, count_cards, fi
 from gpu_extract.io.fibermap import not_finite, optional_fibermap
 from gpu_extract.io.fits import find, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of
-from gpu_extract.io.scores import band_of, raw_scores
-from gpu_extract.io.write import image_hdu, table_hdu, table_hdus, write_hdus
+from gpu_extract.io.write import fibermap_hdus, image_hdu, table_hdu, table_hdus, write_hdus
 
 FLUX_UNIT = OUTPUTS["flux"].unit
 _NEEDED = ("flux", "ivar", "resolution")      # by who reads a frame
 GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
+RANGES = {"B": (4000.0, 5800.0), "R": (5800.0, 7600.0), "Z": (7600.0, 9800.0)}     # scored, of a camera's arm
 
 
 def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
@@ -52,7 +53,7 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
     made = {name: image_hdu(array, name, bunit=units[name], cards=headers.get(name, ()), primary=name == "FLUX")
             for name, array in images.items()}
     first = [made.pop(name) for name in ("FLUX", "IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in made]
-    hdus = [*first, *fibermap_hdus(frame), made.pop("CHI2PIX"), *table_hdus("SCORES", table), *made.values(),
+    hdus = [*first, *fibermap_hdus(frame.fibermap), made.pop("CHI2PIX"), *table_hdus("SCORES", table), *made.values(),
             *table_hdus("BUNDLES", bundles), *table_hdus("BACKGROUND", smooth)]
     write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
 
@@ -86,12 +87,40 @@ def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndar
     return rows, {name: text for name, (_, text) in scores.items()}
 
 
-def fibermap_hdus(frame: Frame) -> list[Any]:
-    """FIBERMAP, or nothing."""
-    table = frame.fibermap
-    if table is None:
-        return []
-    return [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards, comments=table.comments)]
+def band_of(wave: Array) -> str:
+    """The camera arm of a wavelength grid (Angstrom): B, R or Z, by its mean."""
+    mean = float(np.mean(wave))
+    if mean <= RANGES["B"][1]:
+        return "B"
+    return "Z" if mean >= RANGES["Z"][0] else "R"
+
+
+def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tuple[Array, str]]:
+    """Column name -> (score of raw spectra per fibre, what it is): one number over a fixed range per camera arm.
+
+    As users of survey frames know them (desispec.specscore, suffix RAW): the flux per Angstrom is taken as it is for
+    the sum, and divided by the bin width once more for the median. Odd, but the numbers are compared across years.
+
+    wave: (nwave,) Angstrom; flux, ivar: (nspec, nwave), electron/Angstrom and its inverse variance
+
+    Empty where the grid has no bin within the arm's range: there is nothing to score then.
+    """
+    band = band_of(wave)
+    low, high = RANGES[band]
+    scored = np.nonzero((wave >= low) & (wave < high))[0]
+    if len(scored) == 0 or len(wave) < 2:
+        return {}
+    inside = slice(scored[0], scored[-1] + 1)
+    width = np.gradient(wave)[inside]
+    counts = flux[:, inside].astype(np.float64)
+    error = np.sqrt(ivar[:, inside].astype(np.float64).clip(min=0))     # inverse error
+    where = f"in wave. range {low:.0f},{high:.0f}A"
+    return {
+        f"SUM_RAW_COUNT_{band}": (counts.sum(axis=1), f"sum counts {where}"),
+        f"MEDIAN_RAW_COUNT_{band}": (medians(counts / width), f"median counts/A {where}"),
+        f"MEDIAN_RAW_SNR_{band}": (medians(error * counts / np.sqrt(width)),
+                                   f"median SNR/sqrt(A) {where}"),
+    }
 
 
 def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndarray],
@@ -147,9 +176,9 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
     scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, scores)
     band = band_of(frame.wave)
-    named = frame if frame.fibermap is not None else replace(frame, fibermap=_minimal(frame))
     units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": OUTPUTS["ivar"].unit}
-    hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True), *fibermap_hdus(named),
+    hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True),
+            *fibermap_hdus(frame.fibermap or _minimal(frame)),
             *(image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
               for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")),
             # without SCORES specutils does not know the file: identities where nothing can be scored

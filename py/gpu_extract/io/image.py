@@ -11,7 +11,7 @@ from gpu_extract.errors import FileName, InputError, check_flags
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import find, find_optional, image_of, open_fits, optional_image, refuse_other
 from gpu_extract.io.headers import cards_of
-from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+from gpu_extract.io.write import fibermap_hdus, image_hdu, write_hdus
 
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
@@ -157,7 +157,4 @@ def write_image(path: FileName, image: Image, *, mask: np.ndarray | None = None,
                                       tile_shape=tile))
     if read_noise is not None:
         hdus.append(image_hdu(read_noise.astype(np.float32, copy=False), "READNOISE", bunit="electron"))
-    if image.fibermap is not None:
-        table = image.fibermap
-        hdus.append(table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards))
-    write_hdus(path, hdus)
+    write_hdus(path, [*hdus, *fibermap_hdus(image.fibermap)])

@@ -1,6 +1,7 @@
 """Temporary files whose writers are gone: a killed process cannot take its own away, so the next start does."""
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ _UNTOUCHED = 900.0       # seconds for which a file whose writer cannot be asked
 
 
 def remove_leftovers(targets: Iterable[FileName], *, own: bool = False) -> list[Path]:
-    """Remove the temporary files (io.atomic) that writers who are gone have left; returns what was removed.
+    """Remove the temporary files and folders (io.atomic) that writers who are gone have left; returns what was removed.
 
     Looked at are the folders of `targets`, and files of this user. A writer on this machine is asked: it is gone where
     no process has its number and its start. Of one that cannot be asked (another machine, another container, another
@@ -39,7 +40,7 @@ def remove_leftovers(targets: Iterable[FileName], *, own: bool = False) -> list[
                 status = path.stat()
                 gone = writer == me if own else status.st_uid == user and _is_left(path, match, names, writer)
                 if gone:
-                    path.unlink()
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
                     removed.append(path)
     return removed
 

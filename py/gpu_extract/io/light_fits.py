@@ -21,16 +21,10 @@ def load_fits() -> None:
 
     if not astropy.__version__.startswith(TESTED) or {_UNITS, "astropy.utils.data"} & sys.modules.keys():
         return
-    sys.modules[_UNITS] = _stand_in()
+    sys.modules[_UNITS] = module = ModuleType(_UNITS)
+    for name in ("Quantity", "UnitBase"):        # what annotations name
+        setattr(module, name, type(name, (), {"__module__": _UNITS}))
     try:
         import astropy.io.fits
     finally:
         del sys.modules[_UNITS]
-
-
-def _stand_in() -> ModuleType:
-    """A module with what annotations name, and nothing else."""
-    module = ModuleType(_UNITS)
-    for name in ("Quantity", "UnitBase"):
-        setattr(module, name, type(name, (), {"__module__": _UNITS}))
-    return module

@@ -14,6 +14,8 @@ from specutils import Spectrum
 from specutils.io.parsing_utils import read_fileobj_or_hdulist
 from specutils.io.registers import data_loader
 
+from gpu_extract.io.fits import native
+
 LABEL = "gpu_extract frame"
 _NEEDED = ("FLUX", "IVAR", "WAVELENGTH", "RESOLUTION")
 
@@ -39,18 +41,14 @@ def frame_loader(source: Any, **kwargs: Any) -> Spectrum:
             raise ValueError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: read it "
                              "with gpu_extract.read_frame, and make a Spectrum of each row")
         unit = units.Unit(hdus["FLUX"].header.get("BUNIT", "electron/Angstrom"))
-        flux = _native(hdus["FLUX"].data) * unit
-        bits = _native(hdus["MASK"].data) if "MASK" in hdus else np.zeros(flux.shape, np.uint32)
+        flux = native(hdus["FLUX"].data) * unit
+        bits = native(hdus["MASK"].data) if "MASK" in hdus else np.zeros(flux.shape, np.uint32)
         meta = {"header": hdus[0].header.copy(), "int_mask": bits,
-                "resolution_data": _native(hdus["RESOLUTION"].data)}
+                "resolution_data": native(hdus["RESOLUTION"].data)}
         if "CHI2PIX" in hdus:
-            meta["chi2pix"] = _native(hdus["CHI2PIX"].data)
+            meta["chi2pix"] = native(hdus["CHI2PIX"].data)
         meta |= {name.lower(): Table(hdus[name].data, copy=True)
                  for name in ("FIBERMAP", "SCORES") if name in hdus}
-        return Spectrum(flux=flux, spectral_axis=_native(hdus["WAVELENGTH"].data) * units.Angstrom,
-                        uncertainty=InverseVariance(_native(hdus["IVAR"].data) / flux.unit**2),
+        return Spectrum(flux=flux, spectral_axis=native(hdus["WAVELENGTH"].data) * units.Angstrom,
+                        uncertainty=InverseVariance(native(hdus["IVAR"].data) / flux.unit**2),
                         mask=bits != 0, meta=meta)
-
-
-def _native(array: np.ndarray) -> np.ndarray:
-    return np.array(array, array.dtype.newbyteorder("="))

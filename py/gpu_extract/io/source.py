@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from isal import isal_zlib
 
-from gpu_extract.errors import InputError, check_local
+from gpu_extract.errors import InputError, check_local, reading
 from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, end_of
 from gpu_extract.io.checksum import pieces
 from gpu_extract.io.pack import Corrupt
@@ -169,7 +169,7 @@ def source_of(name: str) -> Iterator[Source]:
         raise InputError("not a regular file; give a FITS file, gzipped or not")
     if not os.access(name, os.R_OK):
         raise InputError("cannot be read: permission denied; check its permissions")
-    with _whose_disk_may_fail(), open(name, "rb") as handle:
+    with reading(name, remedy="; fetch the file again, or read it from another disk"), open(name, "rb") as handle:
         head = handle.read(2)
         if not head:
             raise InputError("the file is empty: it was never finished; make or fetch it again")
@@ -180,18 +180,6 @@ def source_of(name: str) -> Iterator[Source]:
             unpacked = Unpacked(handle, ahead)
             with unpacked.handle:
                 yield unpacked
-
-
-@contextmanager
-def _whose_disk_may_fail() -> Iterator[None]:
-    """Under this what the system says of reading is said of the file, and counts as an error of the input."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise InputError(f"cannot be read: {error.strerror}; fetch the file again, or read it from another "
-                         "disk") from error
 
 
 def _memory() -> BinaryIO:

@@ -7,7 +7,7 @@ import numpy as np
 from astropy.io import fits
 from astropy.io.fits.verify import VerifyWarning
 
-from gpu_extract.data import Card
+from gpu_extract.data import Card, FiberMap
 from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.atomic import FITS_ENDINGS, Commit, at_once, atomic, check_target
 from gpu_extract.io.content import content_of
@@ -63,6 +63,12 @@ def _unfit(rows: np.ndarray) -> str:
 def table_hdus(name: str, table: tuple[np.ndarray, Mapping[str, str]] | None) -> list[fits.BinTableHDU]:
     """The HDU of some rows, with what each column means as its comment; nothing for None."""
     return [] if table is None else [table_hdu(table[0], name, comments=table[1])]
+
+
+def fibermap_hdus(table: FiberMap | None) -> list[fits.BinTableHDU]:
+    """FIBERMAP, or nothing."""
+    return [] if table is None else [table_hdu(table.rows, "FIBERMAP", units=table.units, cards=table.cards,
+                                               comments=table.comments)]
 
 
 def _without_int8(rows: np.ndarray) -> np.ndarray:

@@ -69,8 +69,6 @@ class _Context(_Lasting, CPUContext):
         code = own_code(fn, sig)
         if code is not None:
             return _ours_first(self, sig, lambda: super(_Context, self).get_function(fn, sig), code)
-        if fn == "static_getitem" and isinstance(sig.args[0], types.Array):
-            raise NotImplementedError           # as numba finds out in a long search
         return super().get_function(fn, sig, _firstcall)
 
     def make_tuple(self, builder: Any, typ: Any, values: Any) -> Any:

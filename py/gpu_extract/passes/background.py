@@ -122,7 +122,8 @@ def prepare(cut: Cut, rows: IntArray, degree: int, equations: tuple[Blocks, Norm
     basis, y = shapes(degree, len(weight)), np.arange(len(weight))[:, None]
     inside = (y >= rows[0]) & (y < rows[1])
     weights = basis[:, :, None] * np.where(inside, weight, 0.0)
-    moved = np.stack([_without(normal, sum_under(blocks, weight * each[:, None], nwave)) for each in basis])
+    moved = np.stack([sum_under(blocks, weight * each[:, None], nwave) for each in basis])
+    moved[:, normal.weight <= 0] = 0.0       # bins that are given up
     known = np.stack([sum_under(blocks, each, nwave) for each in weights])
     bends = np.stack([solve(each) for each in moved])
     whole = np.stack([_sums(weights.sum(axis=2), each) for each in basis], axis=1)
@@ -130,12 +131,6 @@ def prepare(cut: Cut, rows: IntArray, degree: int, equations: tuple[Blocks, Norm
     scale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
     left = whole - np.stack([_sums(known, each) for each in bends], axis=1)
     return Background(moved, known, bends, weights, scale[:, None] * _inverse(scale[:, None] * left * scale) * scale)
-
-
-def _without(normal: Normal, sums: Array) -> Array:
-    """Without the bins that are given up."""
-    sums[normal.weight <= 0] = 0.0
-    return sums
 
 
 def _inverse(matrix: Array) -> Array:

@@ -217,13 +217,9 @@ def rough_of(place: Place) -> Place:
 
 
 def nearest(psf: PsfModel) -> float:
-    """How far from a spot's centre its tail is more than its smooth part."""
-    return max(NEAR, _reach(psf))
-
-
-def _reach(psf: PsfModel) -> float:
-    """How far a stamp's pixels are from its spot's centre, at most."""
-    return math.hypot(*(max(offset + 1.0, size - offset) for size, offset in zip(psf.stamp, psf.offset, strict=True)))
+    """How far from a spot's centre its tail is more than its smooth part: beyond all pixels of the stamp, at least."""
+    sides = (max(offset + 1.0, size - offset) for size, offset in zip(psf.stamp, psf.offset, strict=True))
+    return max(NEAR, math.hypot(*sides))
 
 
 def scales_of(tail: Tail, place: Place) -> Array:

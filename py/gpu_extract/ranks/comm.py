@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gpu_extract.errors import InputError
+from gpu_extract.packing import repack
 from gpu_extract.ranks.mpi_ranks import MpiComm, Report
-from gpu_extract.ranks.packing import repack
 from gpu_extract.seams import Comm as Comm
 
 T = TypeVar("T")

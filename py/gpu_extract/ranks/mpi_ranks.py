@@ -11,12 +11,12 @@ import numpy as np
 
 from gpu_extract import errors
 from gpu_extract.errors import ExitCode, GpuExtractError, InternalError, is_interruption
+from gpu_extract.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.perf.calls import timed
 from gpu_extract.perf.clock import now, sleep
 from gpu_extract.perf.recorder import MPI
 from gpu_extract.ranks import transport
 from gpu_extract.ranks.hand_out import Asked, Served
-from gpu_extract.ranks.packing import as_bytes, layout, pack, repack, unpack
 from gpu_extract.seams import NULL, Comm, Numbers, Recorder, Told
 
 T = TypeVar("T")

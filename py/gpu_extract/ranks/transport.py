@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_extract.ranks.packing import as_bytes, layout, pack, unpack
+from gpu_extract.packing import as_bytes, layout, pack, unpack
 
 _CHUNK = 1 << 30              # bytes moved in one call
 _SHARED_MEMORY = "/dev/shm"   # where both MPI families keep windows on Linux

@@ -10,7 +10,7 @@ from gpu_extract.io.lines import night_sky
 from gpu_extract.simulate.config import SimConfig
 from gpu_extract.simulate.header import VERSION
 from gpu_extract.simulate.instrument import DETECTORS
-from gpu_extract.simulate.kept import is_kept, kept_folder
+from gpu_extract.simulate.kept import complaint_of, kept_folder
 from gpu_extract.user_cache import cache_folder
 
 EMBEDDED = SimConfig(camera="r0", seed=20200707)
@@ -55,7 +55,7 @@ def embedded_there(specmin: int, nspec: int | None) -> EmbeddedFiles | None:
     """The same, where they are there and what they were; None where they would have to be made."""
     config = embedded_config(specmin, nspec)
     there = _cache() / _name(config)
-    return files_of(there, config) if is_kept(there) else None
+    return files_of(there, config) if complaint_of(there) is None else None
 
 
 def _cache() -> Path:

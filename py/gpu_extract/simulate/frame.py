@@ -92,7 +92,7 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | None =
         truth = make_truth(config, psf, (lo, hi))
     ncolumn = _columns(config, psf, hi)
     with recorder.span("project"):
-        binned = replace(truth, flux=truth.flux - _lamp_flux(config, truth)) if config.exact_lines else truth
+        binned = _without_lines(config, truth) if config.exact_lines else truth
         expected = project(psf, binned, ncolumn=ncolumn, threads=threads, progress=progress)
         if config.exact_lines:
             _add_lines(expected, config, psf, truth)
@@ -149,10 +149,10 @@ def project(psf: PsfModel, truth: Truth, *, ncolumn: int, threads: int = 1,
     return total
 
 
-def _lamp_flux(config: SimConfig, truth: Truth) -> np.ndarray:
-    """What a lamp's lines are of the truth's flux: (nfibre, nwave) float32, electron/Angstrom."""
+def _without_lines(config: SimConfig, truth: Truth) -> Truth:
+    """The truth but for a lamp's lines."""
     lines = spectra.deposit(truth.wave, *spectra.lamp_lines(config)) / truth.step
-    return (truth.throughput[:, np.newaxis] * lines).astype(np.float32)
+    return replace(truth, flux=truth.flux - (truth.throughput[:, np.newaxis] * lines).astype(np.float32))
 
 
 def _add_lines(expected: Array, config: SimConfig, psf: PsfModel, truth: Truth) -> None:

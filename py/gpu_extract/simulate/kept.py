@@ -2,7 +2,6 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +9,8 @@ from pathlib import Path
 
 from gpu_extract.errors import OutputError
 from gpu_extract.io.atomic import temporary_name
-from gpu_extract.io.whose import Writer, claim, is_gone
+from gpu_extract.io.leftovers import remove_leftovers
+from gpu_extract.io.whose import claim
 from gpu_extract.perf.clock import sleep
 
 MANIFEST = "manifest.json"
@@ -27,16 +27,16 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
     Raises OutputError where it cannot be made.
     """
     folder = root / name
-    if _complaint(folder) is None:
+    if complaint_of(folder) is None:
         return folder
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _only_one(folder, log):
-            complaint = _complaint(folder)
+            complaint = complaint_of(folder)
             if complaint is not None:
                 if folder.exists():
                     log(f"{folder}: {complaint}; making it again")
-                _remove_leftovers(root, name)
+                remove_leftovers([folder])
                 _make(folder, make)
     except OSError as error:
         raise OutputError(f"{root}: the cache cannot be written ({error.strerror or error}); set XDG_CACHE_HOME "
@@ -44,12 +44,7 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
     return folder
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether a folder is there and as it was made."""
-    return _complaint(folder) is None
-
-
-def _complaint(folder: Path) -> str | None:
+def complaint_of(folder: Path) -> str | None:
     """What is wrong with a folder; None where it is as it was made."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="ascii"))
@@ -80,14 +75,6 @@ def _make(folder: Path, make: Callable[[Path], None]) -> None:
         os.rename(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _remove_leftovers(root: Path, name: str) -> None:
-    """Remove what processes that are gone have left behind."""
-    for path in root.glob(f".{name}.*"):
-        writer = re.fullmatch(r".*-([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}", path.name)
-        if writer and is_gone(Writer(writer[1], int(writer[2]), int(writer[3]))):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

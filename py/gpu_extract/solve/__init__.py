@@ -14,7 +14,7 @@ from gpu_extract.data import Array, Normal, Strengths
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.lapack import blas, lapack
 from gpu_extract.normal import lower_band
-from gpu_extract.solve import simd_couple, simd_factor, simd_solve, simd_strengths, simd_substitute
+from gpu_extract.solve import simd_factor, simd_solve, simd_strengths, simd_substitute
 
 TOLERANCE = 1e-10    # of x in units of its errors, the root of the sum of squares over the bundle
 ROUNDING = 1e-15     # the same, relative to the signal to noise of the whole bundle: the lowest possible residual
@@ -64,16 +64,19 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
     strengths = Strengths(roots, correlations, factor)
     vectors = arena.take(6, rows, length)
     x, r, t = vectors[0], vectors[1], vectors[-1]
-    x[:] = 0.0
-    simd_solve.begin(r, normal.rhs, normal.weight, margin)
+    bins = np.array([simd_factor.row_of(i, nfibre) for i in range(nfibre)]), slice(margin, margin + nwave)
+    right_side = np.where(normal.weight > 0.0, normal.rhs, 0.0)
+    vectors[:2] = 0.0
+    r[bins] = right_side
     limit, rounding, iterations, error, least = TOLERANCE, ROUNDING, 0, np.inf, 1.0
     steps = np.empty((2, ITERATIONS))
-    for near in (nearest(normal), nd - 1):
+    for near in (nearest(normal.icov, FAINT, SAMPLE), nd - 1):
         done, reached = simd_solve.conjugate_gradients(vectors, normal.icov, factor, near,
                                                       (limit * least, rounding, ITERATIONS - iterations), steps)
         limit, iterations, rounding = max(limit, reached), iterations + done, 0.0
         least = min(least, _smallest(steps[:, :done]) ** 0.5)
-        simd_solve.begin(r, normal.rhs, normal.weight, margin)
+        r[:] = 0.0
+        r[bins] = right_side
         simd_strengths.multiply(correlations, t, normal.icov, x, margin, roots)
         error = simd_substitute.size_of(r, t, factor, margin) / least
         if error <= 2 * limit:
@@ -81,9 +84,7 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
         r -= t
     if not error <= 10 * limit:
         return Solution(*solve_directly(normal), strengths, lifted)
-    found = np.empty((nfibre, nwave))
-    simd_solve.by_fibre(found, x, margin)
-    return Solution(found, iterations, error, strengths, lifted)
+    return Solution(np.ascontiguousarray(x[bins]), iterations, error, strengths, lifted)
 
 
 def _smallest(steps: Array) -> float:
@@ -112,9 +113,18 @@ def closest(strengths: Strengths) -> float:
                default=0.0)
 
 
-def nearest(normal: Normal) -> int:
-    """Distance of the farthest fibres whose coupling is not faint, with the diagonal scaled to 1 (on a sample)."""
-    return min(simd_couple.farthest(normal.icov, FAINT, SAMPLE), normal.icov.shape[1] - 1)
+def nearest(icov: Array, least: float, step: int) -> int:
+    """Distance of the farthest fibres whose coupling, with the diagonal scaled to 1, is above `least`; 1 for next ones.
+
+    Every step-th bin is looked at, where both fibres have weight.
+    """
+    some = icov[:, :, ::step]
+    roots = np.sqrt(some[:, 0, :, icov.shape[3] // 2])
+    for d in range(icov.shape[1] - 1, 1, -1):
+        limits = least * roots[:-d] * roots[d:]
+        if ((np.abs(some[:-d, d]).max(axis=2) > limits) & (limits > 0.0)).any():
+            return d
+    return min(1, icov.shape[1] - 1)
 
 
 def solve_directly(normal: Normal) -> tuple[Array, int, float]:

@@ -1,7 +1,5 @@
 """CPU kernels: blocks of icov times vectors, which are as in solve.simd_factor. All sums run in the order written."""
 # mypy: disallow-untyped-defs=False
-import math
-
 import numpy as np
 
 from gpu_extract.arrays import LANE
@@ -73,22 +71,3 @@ def couple(y, x, icov, masks, margin, fibres, ways, bins):
                 write(back_to + k, number(back_to + k) + number(row + k) * number(own))
         row += 8 * nband
         near, back_to, own, to = near + 8, back_to + 8, own + 8, to + 8
-
-
-@njit(cache=True)
-def farthest(icov, least, step):
-    """Largest distance, 1 at least, of two fibres whose coupling, the diagonal scaled to 1, is above `least`.
-
-    Every step-th bin is looked at, where both fibres have weight.
-    """
-    nfibre, nd, nwave, nband = icov.shape
-    own = nband // 2
-    for d in range(nd - 1, 1, -1):
-        for i in range(nfibre - d):
-            for j in range(0, nwave, step):
-                limit, largest = least * math.sqrt(icov[i, 0, j, own] * icov[i + d, 0, j, own]), 0.0
-                for k in range(nband):
-                    largest = max(largest, abs(icov[i, d, j, k]))
-                if largest > limit > 0.0:
-                    return d
-    return 1

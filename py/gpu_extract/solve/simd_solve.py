@@ -22,31 +22,6 @@ from gpu_extract.vectors.simd import address, vadd, vfma, vread, vset, vsum, vwr
 PATIENCE = 5       # steps without getting closer
 
 
-@njit(cache=True)
-def begin(r, rhs, weight, margin):
-    """r = rhs where there is weight; rhs, weight: (nfibre, nwave)."""
-    nfibre, nwave = rhs.shape
-    r[(nfibre + 1) // 2:row_of(1, nfibre)] = 0.0
-    r[row_of(1, nfibre) + nfibre // 2:] = 0.0
-    for i in range(nfibre):
-        row = r[row_of(i, nfibre)]
-        row[:margin] = 0.0
-        row[margin + nwave:] = 0.0
-        for j in range(nwave):
-            value = rhs[i, j]
-            row[margin + j] = value if weight[i, j] > 0.0 else 0.0
-
-
-@njit(cache=True)
-def by_fibre(out, x, margin):
-    """out: (nfibre, nwave), what the rows of x hold of the fibres in turn."""
-    nfibre, nwave = out.shape
-    for i in range(nfibre):
-        row = x[row_of(i, nfibre), margin:margin + nwave]
-        for j in range(nwave):
-            out[i, j] = row[j]
-
-
 @njit()
 def _add(out, y, factor, x, i):
     """out = y + factor x in row i; out may be one of them."""

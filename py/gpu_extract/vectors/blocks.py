@@ -25,9 +25,9 @@ def _code(name: str, body: Callable[..., None]) -> Any:
     return code
 
 
-def read_block(e: Emit, place: Any, by_rows: bool = False) -> dict[tuple[int, int], Any]:
+def read_block(e: Emit, place: Any) -> dict[tuple[int, int], Any]:
     """The block at `place` as {(row, column): vector}."""
-    return {(r, c): e.load(place, (r * EDGE + c if by_rows else c * EDGE + r) * LANES) for c in BINS for r in BINS}
+    return {(r, c): e.load(place, (c * EDGE + r) * LANES) for c in BINS for r in BINS}
 
 
 def write_block(e: Emit, place: Any, block: dict[tuple[int, int], Any], by_rows: bool = False) -> None:

@@ -80,12 +80,9 @@ class Couplings:
         distances = range(first, self.icov.shape[1])
         return [j for d in distances for j in (fibre - d, fibre + d) if 0 <= j < self.nfibre]
 
-    def farthest(self, fibre: int) -> float:
-        """The largest coupling to fibres that are not next to `fibre`."""
-        return self._farthest[fibre]
-
     @cached_property
-    def _farthest(self) -> list[float]:
+    def farthest(self) -> list[float]:
+        """Of each fibre the largest coupling to fibres that are not next to it."""
         largest = [0.0] * self.nfibre
         for d in range(2, self.icov.shape[1]):
             for i in range(self.nfibre - d):
@@ -124,7 +121,7 @@ class Couplings:
     def eliminated(self, fibre: int) -> list[int]:
         """The fibres that are eliminated for one: its next neighbours, and others with a significant coupling."""
         if fibre not in self._eliminated:
-            near, far = self.around(fibre, 1), self.farthest(fibre) > self.distant
+            near, far = self.around(fibre, 1), self.farthest[fibre] > self.distant
             self._eliminated[fibre] = [j for j in near
                                        if abs(j - fibre) == 1 or (far and self.size(fibre, j) > self.distant)]
         return self._eliminated[fibre]

@@ -110,11 +110,6 @@ def facts_of(first: int, then: int, between: int) -> Facts:
     return facts.also(BETWEEN[facts.rung - 1].facts(between)) if facts.rung else facts
 
 
-def room(half: int) -> int:
-    """Elements of the scratch memory of tests of a band, aligned to a cache line."""
-    return simd_band_tests.work_size(half)
-
-
 def ask(band: Array, taken: Array, bound: float, questions: Questions, work: Array) -> Facts:
-    """The answers to one set of tests."""
+    """The answers to one set of tests; work: on a cache line, see simd_band_tests.work_size."""
     return questions.facts(simd_band_tests.definite(band.shape[1] - 1)(questions.lanes, bound, work, band, taken))

@@ -6,10 +6,10 @@ import numpy as np
 
 from gpu_extract.data import Array
 from gpu_extract.decorrelate.limits import Limits
-from gpu_extract.decorrelate.narrow import simd_measure
+from gpu_extract.decorrelate.narrow import simd_band_tests, simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share, share_of
-from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONGER, Facts, ask, facts_of, room
+from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONGER, Facts, ask, facts_of
 from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
@@ -71,7 +71,7 @@ class Gauge:
 
     def __init__(self, couplings: Couplings, limits: Limits, widths: Sequence[int], arena: Arena):
         self.couplings, self.limits, self._arena = couplings, limits, arena
-        self.work, self._narrowest = arena.take(room(widths[-1])), widths[0]
+        self.work, self._narrowest = arena.take(simd_band_tests.work_size(widths[-1])), widths[0]
         self._taken: dict[int, Array] = {}
         self._nothing: dict[int, Share] = {}
 

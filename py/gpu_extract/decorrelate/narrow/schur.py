@@ -266,7 +266,7 @@ class Neighbours:
         """
         near = self.first.near(place)
         theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
-        size = max(self.couplings.farthest(i) for i in near) / WORST
+        size = max(self.couplings.farthest[i] for i in near) / WORST
         if 6.0 * theta * size + size**2 <= self.limits.coupling:
             return 6.0 * theta * size + size**2
         sizes = {(i, j): min(self._far(i, j, fibre), 1.0) for i in near for j in self.couplings.around(i, 2)}

@@ -15,7 +15,7 @@ from gpu_extract.data import Array
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.decorrelate.poles import LADDER, Poles
 from gpu_extract.decorrelate.weak import TOLD, definite, told_factor
-from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles, simd_wide_shares
+from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.lapack import blas, lapack
 from gpu_extract.plan import spread
 
@@ -138,7 +138,7 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
                 if most_of_all <= LITTLE * len(more) and allowed == 0.0:
                     allowed = max(limit, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
                 if not (most_of_all <= allowed
-                        or (most_of_all <= allowed * len(more) and _eigenvalues(more @ more.T)[-1] <= allowed)):
+                        or (most_of_all <= allowed * len(more) and np.linalg.eigvalsh(more @ more.T)[-1] <= allowed)):
                     break
             else:
                 return n
@@ -154,20 +154,10 @@ def _told(icov: Array, fibre: int, stretch: tuple[int, int]) -> bool:
     return told_factor(icov, fibres, (stretch[0], sum(stretch)), TOLD) is not None
 
 
-def _eigenvalues(matrix: Array) -> Array:
-    """All eigenvalues, ascending, as scipy.linalg.eigvalsh finds them."""
-    lwork, liwork, _ = lapack.dsyevr_lwork(len(matrix), lower=1)
-    values, *_, info = lapack.dsyevr(np.asarray_chkfinite(matrix), compute_v=0, lower=1, lwork=int(lwork),
-                                     liwork=liwork)
-    if info != 0:
-        raise np.linalg.LinAlgError("eigenvalues did not converge")
-    return np.asarray(values)
-
-
 def _extent(matrix: Array) -> float:
     """The condition number, with the diagonal scaled to 1."""
     scale = 1.0 / np.sqrt(matrix.diagonal())
-    spectrum = _eigenvalues(matrix * scale * scale[:, None])
+    spectrum = np.linalg.eigvalsh(matrix * scale * scale[:, None])
     return float(spectrum[-1] / spectrum[0])
 
 
@@ -179,7 +169,7 @@ def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list
     icov is not definite.
     """
     around = [[j for j in dict.fromkeys((fibre - n, fibre + n)) if 0 <= j < len(icov)] for n in range(most + 1)]
-    rows = simd_wide_shares.shares(icov, np.array([j for ring in around for j in ring]), stretch)
+    rows = simd_wide_eliminate.shares(icov, np.array([j for ring in around for j in ring]), stretch)
     if rows is None:
         return None
     rows = rows[icov[fibre, 0, stretch[0]:sum(stretch), icov.shape[3] // 2] > 0]
@@ -210,7 +200,8 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
             if found is None:
                 return None
             left = found
-        bound = _bound(band)
+        top = np.abs(band).max(axis=0)
+        bound = float(2.0 * top.sum() - top[0])       # on the largest eigenvalue
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
         if not (band[:, 0] > 0.0).all():      # only rounding is left of a bin: S is definite in no width
             return None
@@ -241,12 +232,6 @@ def _farther(tails: Array, allowed: float) -> float:
     if not (np.isfinite(first) and np.isfinite(allowed)) or end >= first:
         return 0.5 * last
     return max(float(np.log(end / allowed) / np.log(first / end) * (last - last // 2)), 0.0)
-
-
-def _bound(band: Array) -> float:
-    """A bound on the largest eigenvalue."""
-    top = np.abs(band).max(axis=0)
-    return float(2.0 * top.sum() - top[0])
 
 
 def _cond(band: Array, bound: float) -> float:

@@ -5,7 +5,7 @@ The text (JSON) holds everything that is not an array, and for each array its ty
 import dataclasses
 import json
 from ast import literal_eval
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +20,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 def pack(value: Any) -> tuple[str, list[np.ndarray]]:
     """Text and arrays that `unpack` makes the value from.
 
-    value: arrays, numbers, strings, None, and tuples, lists, dicts and this package's dataclasses of those
+    value: arrays, numbers, strings, None, and tuples, lists, mappings (as dicts), this package's dataclasses of those
     Raises InternalError where something else is in it.
     """
     arrays: list[np.ndarray] = []
@@ -47,7 +47,7 @@ def copied(value: Any) -> Any:
 def same(one: Any, other: Any) -> bool:
     """Whether two values are equal to the last bit."""
     (text, arrays), (other_text, others) = pack(one), pack(other)
-    return text == other_text and all(a.tobytes() == b.tobytes() for a, b in zip(arrays, others, strict=True))
+    return text == other_text and all(map(np.array_equal, map(as_bytes, arrays), map(as_bytes, others)))
 
 
 def layout(text: str) -> list[tuple[np.dtype, tuple[int, ...]]]:
@@ -78,7 +78,7 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
         return {"tuple": [_pack(v, arrays) for v in value]}
     if isinstance(value, list):
         return [_pack(v, arrays) for v in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {"items": [[_pack(k, arrays), _pack(v, arrays)] for k, v in value.items()]}
     if isinstance(value, (str, int, float)):
         return value
