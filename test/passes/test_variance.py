@@ -139,7 +139,7 @@ def slow_smooth(block: np.ndarray, x: np.ndarray, scale: np.ndarray) -> np.ndarr
             if not (near & ~lines).any():
                 break
             lines |= near
-    return y + np.minimum(np.maximum(-y, 0), 10) + np.where(y == x, 1.0, 1 / 15)
+    return y + np.minimum(np.maximum(-y, 0), 10) + np.where(np.isclose(y, x, rtol=1e-6, atol=1e-6), 1.0, 1 / 15)
 
 
 def test_the_spectrum_of_a_variance_is_smooth_but_for_its_lines() -> None:
@@ -169,7 +169,7 @@ def test_an_edge_that_a_wide_average_would_lose_is_kept_by_a_narrow_one() -> Non
     """A broad bump, too broad for a line: the wide average cuts its top, so the narrow one is taken there."""
     nwave, at = 120, np.arange(120)
     block = gaussian(nwave)
-    x = 100 + 6 * np.exp(-0.5 * ((at - 60) / 4.0)**2)
+    x = 100 + 6 * np.exp(-0.5 * ((at - 60) / 4.0)**2) + 0.01 * RNG.standard_normal(nwave)
     error = np.abs(block @ x) / np.sqrt(block.diagonal())
     found = smooth(normal_of(block[None]), x[None], None)[0]
     assert error[60] > 100 and found[60] > 104.5 and not (found == x + 1)[55:66].all()
@@ -191,10 +191,10 @@ def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> Non
 def test_where_no_photon_has_come_there_may_be_light() -> None:
     """Of a bin by itself as much as one photon, of many a part of it. Noise may put x below 0; a line more."""
     block = gaussian(80)
-    x = -1e-9 * RNG.random((1, 80))
+    x = -1e-4 * RNG.random((1, 80))
     x[0, 38:43] = -6.0, -200.0, 900.0, -200.0, -6.0
     found = smooth(normal_of(block[None]), x, None)[0]
-    np.testing.assert_allclose(found[:12], 1 / 15, atol=1e-6)
+    np.testing.assert_allclose(found[:12], 1 / 15, atol=1e-4)
     np.testing.assert_array_equal(found[38:43], [1, -189, 901, -189, 1])
 
 

@@ -19,6 +19,7 @@ SKEW = (KEEP**2 - 1.0) / 6.0        # photons more, since counts exceed KEEP sig
 WIDTHS = 7, 15       # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / width
 FREQUENCIES = 128    # at which what an average follows of the noise is added up
 LACKED = 10.0        # photons that x may be below 0 by noise, where there are few: more is a line's doing
+SAME = 1e-6          # of it: closer than that to x is x
 TURNS = 3
 HALF, WINGS = 0.5, 0.01     # of a spot's light on good pixels: from which on x is known by itself; K x / K 1 is known
 REACH = 3            # bins on each side of it that are kept as well
@@ -177,7 +178,8 @@ def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
         error *= 1.0 + light / np.where(seen, normal.weight, 1.0) / noise
     for width in WIDTHS:
         y = _averaged(bands, (x, y), seen, error * left_by(bands, seen, width), width)
-    return y + np.clip(-y, 0.0, LACKED) + np.where(y == x, 1.0, 1.0 / WIDTHS[-1])
+    alone = np.abs(y - x) <= SAME * (1.0 + np.abs(x))        # a bin between lines is an average of itself
+    return y + np.clip(-y, 0.0, LACKED) + np.where(alone, 1.0, 1.0 / WIDTHS[-1])
 
 
 def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, error: Array, width: int) -> Array:

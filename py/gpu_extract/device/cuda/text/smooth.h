@@ -124,9 +124,10 @@ BLOCK(64) void widen_lines(index n, signed char *lines, double *y, const signed 
     y[n] = line ? other[n] : y[n];
 }
 
-// y = with the light that no photon may have come of, of one in a bin where y is x and `least` elsewhere, and up to 0 by
-// `lacked` at most.
-BLOCK(128) void lift(index n, double *y, const double *x, double least, double lacked)
+// y = with the light that no photon may have come of, of one in a bin where y is x (to `same`) and `least` elsewhere, and up
+// to 0 by `lacked` at most.
+BLOCK(128) void lift(index n, double *y, const double *x, double least, double lacked, double same)
 {
-    y[n] += smaller(larger(-y[n], 0.0), lacked) + (y[n] == x[n] ? 1.0 : least);
+    double apart = y[n] < x[n] ? x[n] - y[n] : y[n] - x[n], size = x[n] < 0.0 ? -x[n] : x[n];
+    y[n] += smaller(larger(-y[n], 0.0), lacked) + (apart <= same * (1.0 + size) ? 1.0 : least);
 }
