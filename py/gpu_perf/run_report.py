@@ -65,8 +65,10 @@ def tables_of(run: Run, asked: Asked) -> list[Table]:
     outside = run_tables.outside_stages(looked_at) if asked.focus is None else []
     rows = [*outside[:1], *found, *outside[1:]]
     tables = [run_tables.pop_table(columns), run_tables.stage_table(rows, run_time),
-              run_tables.rank_table(looked_at), run_tables.call_table(run), run_tables.copy_table(run),
-              run_tables.rate_table(found, work_of(run), asked.ceilings), run_tables.counter_table(run)]
+              run_tables.rank_table(looked_at), run_tables.rate_table(found, work_of(run), asked.ceilings)]
+    if asked.focus is None:     # a record has these of the whole run, not of a stage
+        tables[3:3] = run_tables.call_table(run), run_tables.copy_table(run)
+        tables.append(run_tables.counter_table(run))
     return [t for t in tables if t.rows]
 
 

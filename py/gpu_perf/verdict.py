@@ -62,8 +62,8 @@ def judge(run: Run, focus: str | None = None) -> Verdict:
     parts = _parts(found, focus)
     causes = [c for c in (_start_up(looked_at, parts, whole, focus), _files(parts, whole, len(looked_at)),
                           _unaccounted(looked_at, whole, focus),
-                          _imbalance(looked_at, parts, whole), _communication(looked_at, whole),
-                          _copies(looked_at, whole), _idle(looked_at, whole, focus)) if c is not None]
+                          _imbalance(looked_at, parts, whole), _communication(looked_at, whole, focus),
+                          _copies(looked_at, whole, focus), _idle(looked_at, whole, focus)) if c is not None]
     return Verdict(tuple(sorted(causes, key=lambda c: -c.cost)), tuple(cautions(looked_at)), _computing(parts, whole))
 
 
@@ -138,7 +138,7 @@ def _excess(chosen: Sequence[Stage]) -> float:
     return max(totals) - sum(totals) / len(totals) if totals else 0.0
 
 
-def _communication(looked_at: Sequence[Window], whole: float) -> Cause | None:
+def _communication(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
     if len(looked_at) < 2:
         return None
     most = max(looked_at, key=lambda w: w.moving)
@@ -149,12 +149,15 @@ def _communication(looked_at: Sequence[Window], whole: float) -> Cause | None:
     worst = max(verbs, key=lambda v: verbs[v], default="")
     moved = sum(c.get("bytes", 0) for c in most.rank.calls.values())
     where = f", most of it in {worst} ({verbs[worst]:.2f} s)" if worst else ""
-    evidence = f"rank {most.rank.rank} spends {most.moving:.2f} s moving data{where}, {moved / 1e6:.1f} MB in all"
+    evidence = f"rank {most.rank.rank} spends {most.moving:.2f} s moving data{where}, {moved / 1e6:.1f} MB "
+    evidence += "in all" if focus is None else "in the whole run"
     return Cause("communication", most.moving / whole, evidence,
                  "Use fewer ranks per frame and more frames at once; look at the network and at how ranks are placed")
 
 
-def _copies(looked_at: Sequence[Window], whole: float) -> Cause | None:
+def _copies(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
+    if focus is not None:       # a record has those of the whole run, not of a stage
+        return None
     sums = {direction: [sum(w.rank.copies.get(direction, {}).get(key, 0.0) for w in looked_at) / len(looked_at)
                         for key in ("seconds", "bytes", "calls")]
             for direction in dict.fromkeys(d for w in looked_at for d in w.rank.copies)}

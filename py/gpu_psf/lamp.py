@@ -1,4 +1,5 @@
 """Lists of lamp lines: the one that comes with the package, and a user's own."""
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import numpy as np
 from gpu_extract.errors import FileName, InputError, reading
 from gpu_extract.io.lines import arc_lines
 from gpu_psf.data import Lines
+
+DECIMAL_COMMA = re.compile(r"\s*\d+,\d")      # no wavelength of a lamp is a whole number
 
 
 def shipped_lines() -> Lines:
@@ -27,7 +30,11 @@ def read_lines(path: FileName) -> Lines:
         raise InputError(f"{path}: the list of lines cannot be read: it is no text") from error
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
-        words = line.partition("#")[0].replace(",", " ").split()
+        said = line.partition("#")[0]
+        words = said.replace(",", " ").split()
+        if DECIMAL_COMMA.match(said):
+            raise InputError(f"{path}, line {number}: is {said.strip()[:40]!r}, a number with a decimal comma; give "
+                             "decimal points, and a space after a comma that ends a column")
         if words:
             rows.append(_row(words, f"{path}, line {number}"))
     if not rows:

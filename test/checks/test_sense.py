@@ -282,6 +282,16 @@ def test_chi2pix_of_a_bundle_far_from_1_is_told(frame, told):
     assert misfits(replace(frame, notes={})) == []
 
 
+@pytest.mark.parametrize(("flux", "told"), [(-1.1, 1), (-0.9, 0), (1.1, 0)])
+def test_light_below_zero_is_told(flux, told):
+    """An image times -1 passed without a word."""
+    frame = frame_with(1.0)
+    scattered = np.linspace(-0.2, 0.2, 2000).reshape(10, 200)
+    found = misfits(replace(frame, flux=flux + scattered, ivar=frame.ivar))
+    assert [text.startswith("the usual flux is -1.1 errors") for text in found] == [True] * told
+    assert misfits(replace(frame, flux=flux + scattered, mask=frame.mask + np.uint32(1))) == []
+
+
 def test_a_wrong_psf_of_the_same_traces_shouts():
     """Spots twice as wide as the light: nothing but chi2pix knows."""
     psf, image = case(3000.0)

@@ -401,6 +401,8 @@ def test_threads_are_set_for_the_libraries(files):
         ).stdout.strip()
 
     assert (threads(), threads("2"), threads(OMP_NUM_THREADS="3")) == ("1", "2", "3")
+    # numba does not load with 0: "internal error: ValueError" was said
+    assert [threads(NUMBA_NUM_THREADS=given, OMP_NUM_THREADS="3") for given in ("2", "0", "x")] == ["2", "3", "3"]
 
 
 def test_the_main_job_on_a_real_psf(run, tmp_path, shared):

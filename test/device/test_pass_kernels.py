@@ -47,9 +47,17 @@ def field(seed: int, hits: float) -> tuple[Cut, np.ndarray, np.ndarray, np.ndarr
     return Cut(root, root * pixels, 0, 0), own, rows, known & (root > 0)
 
 
-def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: int,
-           closed: tuple[int, ...] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rejected pixels (bundles, columns, rows), states of bundles and gates of fibres after a look by the kernels."""
+def counted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The light in the pixels' variance: of the bundle, and of the others."""
+    return own * np.float32(0.75), np.maximum(own, 0) * np.float32(0.25)
+
+
+def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: int, closed: tuple[int, ...] = (),
+           *, counts: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rejected pixels (bundles, columns, rows), states of bundles and gates of fibres after a look by the kernels.
+
+    counts: the light's noise is that of counts
+    """
     def lying(arrays: Any, dtype: Any) -> np.ndarray:
         return np.ascontiguousarray(np.stack([array.T for array in arrays]), dtype)
 
@@ -69,7 +77,9 @@ def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: in
     for b in closed:
         gate[b * NFIBRE:(b + 1) * NFIBRE] = 1
     marks, seeds, parts = np.full_like(rejected, -99), np.full_like(rejected, -99), np.full((count, 4, 8), np.nan)
-    seen = root, light, own, numbers
+    lit = [lying(part, np.float32) if counts else None
+           for part in zip(*(counted(model) for _, model, *_ in cases), strict=True)]
+    seen = root, light, own, numbers, *lit
 
     def tally(of: np.ndarray) -> np.ndarray:
         run_lanes(passes.tally, count * 8, step, (parts, of, ROWS * COLUMNS, 8))
@@ -83,24 +93,25 @@ def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: in
     return rejected, looks, gate.reshape(count, NFIBRE)
 
 
-@pytest.mark.parametrize("step", [1, 7, -1])
-def test_outliers(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("step", "counts"), [(1, True), (7, False), (-1, True)])
+def test_outliers(step: int, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fields of few hits and of more, where nothing is rejected; a bundle that is closed stays as it is."""
     monkeypatch.setattr(outliers, "MOST", 0.06)       # so much light is in these small fields that no model has
     cases = [field(seed, hits) for seed in range(150) for hits in (0.0, 0.01)]
-    rejected, looks, gates = looked(cases, step)
-    counts = {"kept": 0, "back": 0, "new": 0}
+    rejected, looks, gates = looked(cases, step, counts=counts)
+    seen = {"kept": 0, "back": 0, "new": 0}
     for (cut, own, rows, known), found, state, gate in zip(cases, rejected, looks, gates, strict=True):
-        wanted = find_outliers(cut, own, rows, shape=SHAPE, error=ERROR, known=np.argwhere(known))
+        wanted = find_outliers(cut, own, rows, shape=SHAPE, error=ERROR, known=np.argwhere(known),
+                               lit=np.add(*counted(own)) if counts else None)
         assert state[passes.HOPELESS] == (wanted is None)
         chosen = np.zeros_like(known)
         chosen[tuple((np.zeros((0, 2), int) if wanted is None else wanted).T)] = True
         np.testing.assert_array_equal((found & 1).T != 0, chosen)
         assert state[passes.CHANGES] == (chosen != known).sum() and set(gate) == {int(np.array_equal(chosen, known))}
         for name, which in (("kept", chosen & known), ("back", known & ~chosen), ("new", chosen & ~known)):
-            counts[name] += int(which.sum())
-    assert min(counts.values()) > 50 and 10 < looks[:, passes.HOPELESS].sum() < 290, counts
-    closed, state, gates = looked(cases[:2], step, closed=(1,))
+            seen[name] += int(which.sum())
+    assert min(seen.values()) > 50 and 10 < looks[:, passes.HOPELESS].sum() < 290, seen
+    closed, state, gates = looked(cases[:2], step, closed=(1,), counts=counts)
     np.testing.assert_array_equal(closed[0], rejected[0])
     np.testing.assert_array_equal(closed[1], cases[1][3].T)
     assert not state[1].any() and gates[1].all()
@@ -177,10 +188,11 @@ def test_missed_light(step: int) -> None:
         cut.light[:] += cut.root * 0.05 * (np.roll(own, 1, axis=0) - own) * (seed % 3)
         root, light, rejected = cut.root.copy(), cut.light.copy(), np.ascontiguousarray(known.T[None], np.int8)
         cut.root[known] = cut.light[known] = 0.0
-        places, less = missed.weigh_missed(cut, own, rows, shape=SHAPE, error=ERROR)
+        others = counted(own)[1]
+        places, less = missed.weigh_missed(cut, own, rows, shape=SHAPE, error=ERROR, lit=own + others)
         wanted = np.ones_like(root)
         wanted[tuple(places.T)] = less
-        lying = [np.ascontiguousarray(array.T[None]) for array in (root, light, own)]
+        lying = [np.ascontiguousarray(array.T[None]) for array in (root, light, own, others)]
         limits = np.zeros(passes.LIMITS)
         limits[passes.WRONG] = outliers.WRONG * ERROR + SHAPE.between
         run_lanes(passes.miss, root.size, step, (
@@ -235,4 +247,4 @@ def test_smooth() -> None:
                         np.zeros(x[own].shape, bool))
         wanted = variance.smooth(normal, x[own], noises[4])
         np.testing.assert_allclose(found[own], wanted, rtol=1e-11, atol=1e-11)
-        assert (wanted == x[own]).any() and (np.abs(wanted - x[own]) > 1).any(), "lines are kept, the rest is not"
+        assert (wanted == x[own] + 1).any() and (np.abs(wanted - x[own]) > 1).any(), "lines are kept, the rest is not"

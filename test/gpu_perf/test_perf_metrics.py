@@ -11,7 +11,7 @@ from gpu_extract.errors import InputError
 from gpu_extract.perf.record import Run, parse_run, read_run
 from gpu_extract.perf.summary import summary, summary_line
 from gpu_perf.metrics import metrics_of, pop_metrics, stages, windows
-from gpu_perf.run_report import Asked, verdict_of
+from gpu_perf.run_report import Asked, tables_of, verdict_of
 from gpu_perf.run_tables import outside_stages, stage_table
 from gpu_perf.verdict import judge
 
@@ -62,6 +62,19 @@ def test_against_the_definitions_of_talp(useful: list[float]) -> None:
     assert m.communication_efficiency == pytest.approx(communication)
     assert m.parallel_efficiency / m.communication_efficiency == pytest.approx(balance)
     assert 1 - m.load_balance == pytest.approx((1 - balance) * communication)
+
+
+def test_what_is_known_of_the_whole_run_is_not_said_of_a_stage() -> None:
+    """Copies and calls are recorded as sums: a stage without a copy was bound by 8 s of them."""
+    sums = {"copies": {"h2d": {"seconds": 8.0, "bytes": 1e9, "calls": 3}},
+            "calls": {"gather": {"calls": 1, "seconds": 0.1, "wait": 0.0, "bytes": 2e6}}, "counters": {"rounds": 3}}
+    made = run(rank(0, [("read", 0, 0, 1), ("extract", 0, 1, 9)], 10, **sums), rank(1, [("read", 0, 0, 1)], 10))
+    whole, stage = (judge(made, focus) for focus in (None, "read"))
+    assert any(cause.name == "copies between host and device" for cause in whole.causes)
+    assert not any(cause.name == "copies between host and device" for cause in stage.causes)
+    assert "2.0 MB in all" in str(whole) and "2.0 MB in the whole run" in str(stage)
+    titles = [{table.title for table in tables_of(made, Asked(focus=focus))} for focus in (None, "read")]
+    assert titles[0] - titles[1] == {"MPI calls", "Copies between host and device", "Counters"}
 
 
 def test_metrics_from_spans_by_hand() -> None:

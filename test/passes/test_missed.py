@@ -11,15 +11,17 @@ SIGMA = np.sqrt(NOISE + LIGHT)
 MOST = (WRONG * ERROR + SHAPE.between) * LIGHT      # that a model may be wrong by
 
 
-def variances(apart: dict[tuple[int, int], float], *, light: float = LIGHT) -> np.ndarray:
-    """Of 20 x 10 pixels that are off a flat model by so much, the variance that they are given."""
+def variances(apart: dict[tuple[int, int], float], *, light: float = LIGHT, lit: float | None = None) -> np.ndarray:
+    """Of 20 x 10 pixels that are off a flat model by so much, the variance that they are given; lit: the share of light
+    in it, whose noise is that of counts; None: all of it is Gaussian."""
     model, variance = np.full((20, 10), light, np.float32), np.full((20, 10), NOISE + max(light, 0.0))
     pix = model.astype(float)
     for place, off in apart.items():
         pix[place] += off
     root = 1 / np.sqrt(variance)
     ends = np.array([[0], [20]]).repeat(10, axis=1)
-    places, factor = weigh_missed(Cut(root, root * pix, 0, 0), model, ends, shape=SHAPE, error=ERROR)
+    dark = np.zeros_like(model) if lit is None else np.full_like(model, lit)
+    places, factor = weigh_missed(Cut(root, root * pix, 0, 0), model, ends, shape=SHAPE, error=ERROR, lit=dark)
     variance[tuple(places.T)] /= factor**2
     return variance
 
@@ -52,4 +54,11 @@ def test_noise_and_what_lies_below_the_model_change_nothing() -> None:
 def test_masked_pixels_stay_masked() -> None:
     model, root = np.full((20, 10), LIGHT, np.float32), np.zeros((20, 10))
     ends = np.array([[0], [20]]).repeat(10, axis=1)
-    assert len(weigh_missed(Cut(root, root, 0, 0), model, ends, shape=SHAPE, error=ERROR)[0]) == 0
+    assert len(weigh_missed(Cut(root, root, 0, 0), model, ends, shape=SHAPE, error=ERROR, lit=model)[0]) == 0
+
+
+def test_counts_are_further_above_the_model_by_noise_alone() -> None:
+    """5.1 errors of light are as rare as 4.9 of a Gaussian."""
+    apart = {(7, 3): (FAR + 0.1) * SIGMA}
+    assert (variances(apart, lit=LIGHT) == NOISE + LIGHT).all()
+    assert variances({(7, 3): (FAR + 0.4) * SIGMA}, lit=LIGHT)[7, 3] > 1.2 * (NOISE + LIGHT)

@@ -3,10 +3,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm, poisson
 
 from gpu_extract.data import PsfModel
 from gpu_extract.normal import Cut
-from gpu_extract.passes.outliers import Shape, find_outliers, known_rows, shape_of
+from gpu_extract.passes.outliers import FEWEST, Shape, find_outliers, known_rows, rarity, shape_of
 from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.spots import make_spots
 
@@ -50,6 +51,44 @@ def test_a_hit_is_found_from_five_and_a_half_sigma_on_a_track_by_its_pairs() -> 
     assert found(hit(5.0, (30, 20))) == set()
     track = [(30 + n, 10 + n) for n in range(8)]
     assert found(hit(4.0, *track)) == set(track)
+
+
+@pytest.mark.parametrize("light", [0.05, 0.3, 2.0, 20.0, 1e3, 1e6])
+@pytest.mark.parametrize("noise", [0.03, 0.5, 3.0])
+def test_errors_are_those_of_a_gaussian_that_is_exceeded_as_rarely(light: float, noise: float) -> None:
+    """Against the sum over all counts; counts are whole where there is no read noise, so to a photon."""
+    sigma = np.hypot(noise, np.sqrt(light))
+    for excess in np.linspace(2.5, 9, 14) * sigma:
+        counts = np.arange(int(light + 60 * sigma + 60))
+        chance = np.sum(poisson.pmf(counts, light) * norm.sf((light + excess - counts) / noise))
+        low, found, high = rarity(np.array([excess - 1, excess, excess + 1]), np.full(3, 1 / sigma), np.full(3, light))
+        assert low - 0.2 < norm.isf(chance) < high + 0.2, (excess, found, norm.isf(chance))
+        if noise > 0.4:
+            assert norm.isf(chance) == pytest.approx(found, abs=0.25)
+
+
+def test_errors_of_all_that_there_may_be() -> None:
+    """Hits near full well, no light at all, light near the limits of numbers, below the model."""
+    above, variance, light = [1e-3, 1.0, 30.0, 1e5, 1e20], [1e-4, 1.0, 9.0, 1e5, 1e30], [0.0, 0.3, 9.0, 1e5, 1e30]
+    excess, root, lit = np.meshgrid(above, 1 / np.sqrt(variance), light)
+    excess, root, lit = (array.ravel() for array in (excess, root, lit))
+    found = rarity(excess, root, lit)
+    assert np.isfinite(found).all() and (found > 0).all() and (found <= excess * root).all()
+    np.testing.assert_array_equal(rarity(-excess, root, lit), -excess * root)
+    np.testing.assert_array_equal(rarity(excess, 0 * root, lit), 0)
+    np.testing.assert_allclose(rarity(excess, root, 0 * lit), rarity(excess, root, 0 * lit + FEWEST))
+
+
+def test_a_photon_is_no_hit() -> None:
+    """Where 0.01 are expected there is one in every hundredth pixel; some in a pixel are a hit all the same."""
+    model, light = np.full((60, 40), 0.01), np.full((60, 40), 0.01, np.float32)
+    ends = np.array([[0], [60]]).repeat(40, axis=1)
+    pix = (np.random.default_rng(1).random((60, 40)) < 0.01).astype(float)
+    pix[30, 20] = 8.0
+    root = np.full(pix.shape, 1 / np.sqrt(0.03**2 + 0.01))
+    counts, gaussian = (find_outliers(Cut(root, root * pix, 0, 0), model.astype(np.float32), ends, shape=SHAPE,
+                                      error=0.01, known=NONE, lit=lit) for lit in (light, None))
+    assert counts.tolist() == [[30, 20]] and len(gaussian) > 15
 
 
 def test_what_lies_below_the_model_is_none() -> None:

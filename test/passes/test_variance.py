@@ -7,7 +7,7 @@ import pytest
 from gpu_extract.data import Card, Image, Normal
 from gpu_extract.errors import InputError
 from gpu_extract.normal import Cut
-from gpu_extract.passes.variance import KEEP, REACH, WIDTHS, find_read_noise, left_by, smooth, trusted, weigh
+from gpu_extract.passes.variance import KEEP, REACH, SKEW, WIDTHS, find_read_noise, left_by, smooth, trusted, weigh
 
 RNG = np.random.default_rng(5)
 NOISE = np.array([[2.5, 2.7], [3.1, 3.3]])      # electron, of the amplifiers
@@ -133,12 +133,13 @@ def slow_smooth(block: np.ndarray, x: np.ndarray, scale: np.ndarray) -> np.ndarr
             known = np.diag((~lines).astype(float))
             light, share = box @ known @ block @ known @ x, box @ known @ block @ known @ np.ones(n)
             y = np.where(lines, other, light / np.where(share > 0, share, 1))
-            beyond = np.abs(block @ (x - y)) > KEEP * np.sqrt(error)
+            apart = block @ (x - y)
+            beyond = (apart > KEEP * np.sqrt(error) + SKEW * np.diag(block)) | (apart < -KEEP * np.sqrt(error))
             near = np.convolve(beyond, np.ones(2 * REACH + 1), mode="same") > 0
             if not (near & ~lines).any():
                 break
             lines |= near
-    return y
+    return y + np.minimum(np.maximum(-y, 0), 10) + np.where(np.isclose(y, x, rtol=1e-6, atol=1e-6), 1.0, 1 / 15)
 
 
 def test_the_spectrum_of_a_variance_is_smooth_but_for_its_lines() -> None:
@@ -150,7 +151,7 @@ def test_the_spectrum_of_a_variance_is_smooth_but_for_its_lines() -> None:
     for row, spectrum in zip(found, x, strict=True):
         expected = slow_smooth(block, spectrum, np.ones(nwave))
         np.testing.assert_allclose(row, expected, rtol=1e-10)
-    np.testing.assert_array_equal(found[1, 37:44], x[1, 37:44])        # the line as it is
+    np.testing.assert_array_equal(found[1, 37:44], x[1, 37:44] + 1)        # the line as it is
     assert abs(found[1, 33:37].mean() - 5) < 2 and abs(found[1, 44:48].mean() - 5) < 2     # and no light of it beside
     # what is averaged has the noise of some 15 bins: a third of a bin's own, and less
     assert found[0, 10:-10].std() < x[0, 10:-10].std() / 3
@@ -168,11 +169,11 @@ def test_an_edge_that_a_wide_average_would_lose_is_kept_by_a_narrow_one() -> Non
     """A broad bump, too broad for a line: the wide average cuts its top, so the narrow one is taken there."""
     nwave, at = 120, np.arange(120)
     block = gaussian(nwave)
-    x = 100 + 6 * np.exp(-0.5 * ((at - 60) / 4.0)**2)
+    x = 100 + 6 * np.exp(-0.5 * ((at - 60) / 4.0)**2) + 0.01 * RNG.standard_normal(nwave)
     error = np.abs(block @ x) / np.sqrt(block.diagonal())
     found = smooth(normal_of(block[None]), x[None], None)[0]
-    assert error[60] > 100 and found[60] > 104.5 and not (found == x)[55:66].all()
-    np.testing.assert_allclose(found[20:30], 100, atol=0.1)
+    assert error[60] > 100 and found[60] > 104.5 and not (found == x + 1)[55:66].all()
+    np.testing.assert_allclose(found[20:30], 100 + 1 / 15, atol=0.1)
 
 
 def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> None:
@@ -183,8 +184,33 @@ def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> Non
     x = (1e4 + 30 * noise_of_x)[None]
     normal = normal_of(block[None])
     mean = float((block @ x[0]).mean() / normal.weight.mean())           # electron in a pixel, as a spot sees it
-    assert (smooth(normal, x, None) == x).mean() > 0.5
-    assert (smooth(normal, x, mean / 900) == x).mean() < 0.1
+    assert (smooth(normal, x, None) == x + 1).mean() > 0.5
+    assert (smooth(normal, x, mean / 900) == x + 1).mean() < 0.1
+
+
+def test_where_no_photon_has_come_there_may_be_light() -> None:
+    """Of a bin by itself as much as one photon, of many a part of it. Noise may put x below 0; a line more."""
+    block = gaussian(80)
+    x = -1e-4 * RNG.random((1, 80))
+    x[0, 38:43] = -6.0, -200.0, 900.0, -200.0, -6.0
+    found = smooth(normal_of(block[None]), x, None)[0]
+    np.testing.assert_allclose(found[:12], 1 / 15, atol=1e-4)
+    np.testing.assert_array_equal(found[38:43], [1, -189, 901, -189, 1])
+
+
+@pytest.mark.parametrize(("photons", "line"), [(SKEW - 0.3, False), (SKEW + 0.3, True)])
+def test_counts_exceed_four_errors_more_often(photons: float, line: bool) -> None:
+    """By two and a half photons, of which each adds K_jj to K x; where they are missed, by none."""
+    block, heights = gaussian(120), []
+    for width in WIDTHS:
+        box = np.abs(np.subtract.outer(np.arange(120), np.arange(120))) <= width // 2
+        seen = (block @ (np.eye(120) - box @ block / (box @ block).sum(axis=1)[:, None]))[60, 60]
+        left = left_by(bands_of(block), np.ones((1, 120), bool), width)[0, 0]
+        heights.append((KEEP * np.sqrt(left) + photons) / seen)
+    for height, kept in ((max(heights), line), (-max(heights), True)):
+        x = np.full((1, 120), 20.0)
+        x[0, 60] += height
+        assert (smooth(normal_of(block[None]), x, None)[0, 60] == x[0, 60] + 1) == kept
 
 
 def test_bins_that_are_known_with_others_alone_have_what_their_spots_see() -> None:

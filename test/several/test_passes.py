@@ -188,6 +188,32 @@ def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float) -> Non
     assert two < 1.05 * one and two_sum < 1.05 * one_sum and now < 2 * variance, off
 
 
+@pytest.mark.parametrize("light", [0.5, 10.0])
+def test_photons_are_counted_as_such(light: float) -> None:
+    """Read noise 0.03: single photons are neither hits nor lines, and no pixel is dark because none has come.
+
+    Against the same noise with the true variance. Two passes lost 10 % of 0.5 electrons a bin, three had pulls of 1.4.
+    """
+    made, grid = made_of(), (6020.0, 6090.0, 0.8)
+    wave, expected = prepare(made.psf, ExtractConfig(grid)).plan.extended, np.zeros(made.image.shape)
+    add_to_image(expected, make_spots(made.psf, (0, 10), wave), np.full((10, len(wave)), light))
+    read, flux, pulls = np.full(expected.shape, 0.03), [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        pix = rng.poisson(expected) + rng.normal(0, read)
+        for passes, seen in ((1, expected), (2, pix), (3, pix)):
+            image = replace(made.image, pix=pix, ivar=1 / (read**2 + np.maximum(seen, 0)), noise=read)
+            frame = extracted(image, made.psf, ExtractConfig(grid, passes=passes, ndiag=12, keep_odd=True))
+            assert passes == 1 or len(frame.notes["rejected"]) == 0
+            truth = times_resolution(frame.resolution, np.full(frame.flux.shape, light)) / 0.8
+            flux.append(0.8 * frame.flux[:, 12:-12].mean() / light)
+            pulls.append(((frame.flux - truth) * np.sqrt(frame.ivar))[:, 12:-12])
+    best, *several = np.mean(np.reshape(flux, (6, 3)), axis=0)
+    np.testing.assert_allclose(several, best, atol=0.005)
+    spread = np.array(pulls).reshape(6, 3, -1).std(axis=(0, 2))
+    assert (spread > 0.9).all() and (spread < 1.05).all(), spread
+
+
 def test_what_a_pixel_is_taken_for_depends_on_no_range(made: Simulation) -> None:
     """The shape of spots is the PSF's, whatever bins and fibres are asked for."""
     whole = prepare(made.psf, CONFIG).shape

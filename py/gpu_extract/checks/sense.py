@@ -38,6 +38,7 @@ CLEAR, SURE = 40, 0.02   # SURE of it lies between traces at most, ASTRAY of all
 MISFIT = 1.25          # chi2pix of a bundle above which it is told: noise 12 % above what ivar says, or another PSF
 OVERFIT = 0.25         # and below: x takes away 0.33 / (sigma x in pixels) of it at most, the mean leverage of pixels
 SMALL_PSFERR = 0.02    # a larger psferr lowers chi2 by itself: no verdict on a low one
+DARK = -1.0            # errors of the usual flux below which it is told: noisy weights of faint light leave -0.5
 MANY = 100             # good bins that a median needs
 _ELECTRONS = re.compile(r"(e-?|electrons?|ph|photons?)(/pix(el)?)?", re.IGNORECASE)
 
@@ -201,12 +202,12 @@ def _stretches(shape: tuple[int, int], psf: PsfModel, ends: tuple[float, float],
 
 
 def misfits(frame: Frame) -> list[str]:
-    """Sentences on a frame without data, and on its bundles whose overall chi2pix is far from 1."""
+    """Sentences on a frame without data or light, and on its bundles whose overall chi2pix is far from 1."""
     if not frame.ivar.any():
         return ["no bin has data: no good pixel of the image is on the traces that are wanted; look at its ivar and "
                 "mask, and whether this is its PSF"]
     bundles: list[int] = sorted(frame.notes.get("bundles", {}))
-    psferr, told = float(frame.notes.get("psferr", 0.0)), []
+    psferr, told = float(frame.notes.get("psferr", 0.0)), _below_zero(frame)
     for first, after in pairwise([*bundles, int(frame.fibres[-1]) + 1]):
         rows = slice(*np.searchsorted(frame.fibres, (first, after)))
         chi2pix, good = frame.chi2pix[rows], frame.mask[rows] == 0
@@ -221,3 +222,14 @@ def misfits(frame: Frame) -> list[str]:
             told.append(f"chi2pix of the bundle from fibre {first} on is {middle:.3g} (median): "
                         + ("is this its PSF, is its ivar right?" if middle > MISFIT else "is its ivar right?"))
     return told
+
+
+def _below_zero(frame: Frame) -> list[str]:
+    """A sentence on a frame most of whose flux is below 0, as no light is."""
+    good = frame.mask == 0
+    count, below = np.count_nonzero(good), np.count_nonzero(good & (frame.flux < 0))
+    if count < MANY or 2 * below < count:
+        return []
+    usual = float(np.median(frame.flux[good] * np.sqrt(frame.ivar[good])))
+    return [] if usual > DARK else [f"the usual flux is {usual:.3g} errors, and no light is below 0: has the image the "
+                                    "wrong sign, or was too much subtracted from it?"]

@@ -205,12 +205,19 @@ def set_threads(threads: int | None) -> None:
     says otherwise."""
     check_threads(threads)
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()       # a list is for nested regions
-    usual = given if given.isdecimal() and int(given) else "1"
+    usual = given if _counts(given) else "1"
+    if not _counts(os.environ.get("NUMBA_NUM_THREADS", usual)):     # numba does not even load with 0
+        del os.environ["NUMBA_NUM_THREADS"]
     for variable in THREAD_VARIABLES:
         if threads is not None:
             os.environ[variable] = str(threads)
         else:
             os.environ.setdefault(variable, usual)
+
+
+def _counts(text: str) -> bool:
+    """Whether a text is a whole number above 0."""
+    return text.isdecimal() and int(text) > 0
 
 
 def explain(error: BaseException) -> tuple[str, ExitCode]:

@@ -74,7 +74,7 @@ class PassSteps(Steps):
         """Reject what stands out from a model, and take back what does not; numbers: of a pass's first look, where the
         models lie by number."""
         bundles, model = self.shape.bundles, {"own": own, "numbers": numbers}
-        asked = {"limits": "first_limits"} if turn.first else {}
+        asked: dict[str, Any] = {"limits": "first_limits", "expected": None, "others": None} if turn.first else {}
         if turn.first:      # judges by read noise and the pixels' own light
             self._expect(0.0, alone=True, bare=True)
         else:
@@ -204,9 +204,12 @@ class PassSteps(Steps):
             self.device.clear(a.lines, self.stream)
             for _ in range(variance.TURNS):
                 self._average(target, y, "lines", width)
-                self._launch(smooth.stand_apart, bins, y=target, error=error, most=variance.KEEP**2)
+                self._launch(smooth.stand_apart, bins, y=target, error=error, most=variance.KEEP**2,
+                             skew=variance.SKEW)
                 self._launch(smooth.widen_lines, bins, y=target, other=y, reach=variance.REACH)
             y = target
+        self._launch(smooth.lift, bins, y=y, least=1.0 / variance.WIDTHS[-1], lacked=variance.LACKED,
+                     same=variance.SAME)
         return y
 
     def _average(self, target: DeviceArray, other: DeviceArray, lines: str | None, width: int) -> None:

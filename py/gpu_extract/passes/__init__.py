@@ -55,6 +55,7 @@ class Sight:
     hopeless: bool = False
     open: bool = False
     _judged: Cut = field(init=False)
+    _lit: np.ndarray = field(init=False)
     _were: list[tuple[IntArray, Array, Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class Sight:
         self._judged = self.cut if before is not None else by_own_light(self.cut, noise)
         error = self.psferr if self.config.psferr_in_ivar else 0.0
         weigh(self.cut, noise, own if before is None else before.expected, others, error)
+        self._lit = others if before is None else before.expected + others
         if before is None:
             self.open = not self.config.keep_cosmics
         else:
@@ -91,7 +93,7 @@ class Sight:
             model = (model + background(smooth, model.shape)).astype(np.float32)      # type: ignore[arg-type]
         self._restore()
         found = find_outliers(self._judged, model, self.rows, shape=self.shape, error=self.psferr,
-                              known=before - self._corner)
+                              known=before - self._corner, lit=None if self.past.before is None else self._lit)
         if found is None:
             self.hopeless, found = True, np.zeros((0, 2), dtype=np.int64)
         self._reject(found + self._corner)
@@ -106,7 +108,8 @@ class Sight:
         self.rejected, before = places, self.past.before
         self._dim(places - self._corner, np.zeros(len(places)))
         if before is not None:
-            self._dim(*weigh_missed(self.cut, before.expected, self.rows, shape=self.shape, error=self.psferr))
+            self._dim(*weigh_missed(self.cut, before.expected, self.rows, shape=self.shape, error=self.psferr,
+                                    lit=self._lit))
 
     def _dim(self, places: IntArray, factor: Array) -> None:
         """Multiply the roots of pixels (n, 2) of the cut-out, and remember what they were."""

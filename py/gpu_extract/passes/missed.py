@@ -19,20 +19,20 @@ from gpu_extract.passes.outliers import WRONG, Pixels, Shape, places_of
 FAR = 5.0      # errors above the model: one pixel in 3 million of noise
 
 
-def weigh_missed(cut: Cut, expected: np.ndarray, rows: IntArray, *, shape: Shape,
-                 error: float) -> tuple[IntArray, Array]:
+def weigh_missed(cut: Cut, expected: np.ndarray, rows: IntArray, *, shape: Shape, error: float,
+                 lit: np.ndarray) -> tuple[IntArray, Array]:
     """Pixels that are weighed by their own light: (n, 2) row and column in the cut-out; what their roots are times.
 
     cut: weighed, the others' light and outliers taken away (variance.weigh)
     expected: (rows, columns) float32 the light that the weights are made of; rows: see outliers.known_rows
-    shape: of the spots; error: of the PSF
+    shape: of the spots; error: of the PSF; lit: the light of all bundles in the variance, see outliers.Pixels
     """
     found = np.empty(cut.root.shape, dtype=bool)
     if not simd_pixels.look(found, cut.root, cut.light, read_only(expected), FAR):
         return np.zeros((0, 2), dtype=np.int64), np.zeros(0)
     places = places_of(found)
-    pixels = Pixels(cut, expected, rows, WRONG * error + shape.between)
-    places = places[pixels.height(places) <= FAR]       # others are hits
+    places = places[Pixels(cut, expected, rows, 0.0, lit).height(places) > FAR]
+    places = places[Pixels(cut, expected, rows, WRONG * error + shape.between, lit).height(places) <= FAR]   # no hits
     y, x = places.T
     root = cut.root[y, x]
     more = np.maximum(cut.light[y, x] / root, 0.0) - np.maximum(expected[y, x].astype(float), 0.0)

@@ -5,6 +5,9 @@ and what spots in steps of a bin cannot say of a line between two bins (some per
 wide for its spot). And its excess is narrower than any spot: the pixels on both sides of it, in some direction, have
 less of it than a spot's would, and those around it have hardly any. Faint tracks are found by pairs. What is found is
 grown to neighbours that lie above the model too: a cosmic's charge spreads.
+
+Errors are those of a Gaussian that is exceeded as rarely (`rarity`): where 0.01 electrons are expected, every hundredth
+pixel has a photon, and that is ten times the root of the variance.
 """
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,9 +29,11 @@ GROWN = 2.0          # of the neighbours of those that are found
 FIRST = 2.0          # times as large errors are taken in the first pass: its model swings more, and faint hits can wait
 BRIGHTEST = 1e30     # electrons of a pixel: more has no room in single precision
 LENIENT = 0.8        # of what a spot has beside its brightest pixel, an excess must have less in some direction
+FEWEST = 0.05        # electrons expected in a pixel that a model of some 20 pixels can tell from none
 AROUND = 4           # pixels within which light may be what the model is wrong by
 MOST = 0.01          # of the good pixels: where more stand out, the model is wrong, not the pixels
 FAINT = 0.01         # of a spot's brightest pixel: what is fainter is not its core
+GAUSSIAN, STEPS = 1e-3, 12   # t below which counts are Gaussian to 2e-4; steps of Newton
 _DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
 BESIDE = 8           # bins on each side that have a part in a line between two
 DARK = 1e-4          # of a bright line's top is the read noise squared: a pixel is full some ten times above
@@ -127,16 +132,17 @@ def by_own_light(cut: Cut, noise: Array) -> Cut:
 
 
 def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, error: float,
-                  known: IntArray) -> IntArray | None:
+                  known: IntArray, lit: np.ndarray | None = None) -> IntArray | None:
     """The outliers of a cut-out: (n, 2) row and column; None where so many stand out that the model must be wrong.
 
     cut: weighed, the others' light taken away (variance.weigh); own: the model
     rows: (2, columns) the first and the end of those in each column whose light the model has (`known_rows`)
     error: of the PSF; known: (n, 2) outliers of a look before: they stay as long as they lie above the model
+    lit: see Pixels
     """
     found = np.empty(cut.root.shape, dtype=bool)
     count = simd_pixels.look(found, cut.root, cut.light, read_only(own), PAIR)
-    look, places = Pixels(cut, own, rows, WRONG * error + shape.between), places_of(found)
+    look, places = Pixels(cut, own, rows, WRONG * error + shape.between, lit), places_of(found)
     if count > MOST * np.count_nonzero(cut.root):
         y = np.arange(len(found))[:, None]          # at the ends light of bins beyond them stands out
         good = np.count_nonzero((cut.root > 0) & (y >= rows[0]) & (y < rows[1]))
@@ -171,11 +177,35 @@ def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], rea
     return ends
 
 
-class Pixels:
-    """The excess of pixels over a model."""
+def rarity(excess: Array, root: Array, lit: Array) -> Array:
+    """How many errors of a Gaussian are exceeded as rarely as an excess (n) of pixels of variance 1 / root^2.
 
-    def __init__(self, cut: Cut, own: np.ndarray, rows: IntArray, wrong: float):
-        self._cut, self._own, self._rows, self._wrong = cut, own, rows, wrong
+    lit: the part of the variance that is a Poisson deviate's, FEWEST at least; the rest, g, is Gaussian. With
+    K(t) = g t^2 / 2 + lit (e^t - 1 - t), the logarithm of the mean of exp(t excess), and K'(t) = excess, it is
+    sqrt(2 (t excess - K(t))): Lugannani & Rice 1980, Adv. Appl. Prob. 12, 475. Below 0 it is excess times root.
+    """
+    height = excess * root
+    some = np.flatnonzero(height > 0)
+    above, variance, light = excess[some], 1.0 / np.square(root[some]), np.maximum(lit[some], FEWEST)
+    rest = np.maximum(variance - light, 0.0)
+    t = np.minimum(above / (rest + light), np.log1p(above / light))     # above the root: Newton's steps go down to it
+    near = t < GAUSSIAN
+    for _ in range(STEPS):
+        t -= (rest * t + light * np.expm1(t) - above) / (rest + light * np.exp(t))
+    twice = rest * np.square(t) + 2.0 * light * (t * np.exp(t) - np.expm1(t))
+    height[some] = np.where(near, height[some], np.minimum(np.sqrt(twice), height[some]))
+    return height
+
+
+class Pixels:
+    """The excess of pixels over a model.
+
+    wrong: share of the light around that the model may be wrong by
+    lit: (rows, columns) the light in the pixels' variance, whose noise is that of counts; None: all noise is Gaussian
+    """
+
+    def __init__(self, cut: Cut, own: np.ndarray, rows: IntArray, wrong: float, lit: np.ndarray | None):
+        self._cut, self._own, self._rows, self._wrong, self._lit = cut, own, rows, wrong, lit
 
     def known(self, places: IntArray) -> np.ndarray:
         """Which places (n, 2) the model has the light of."""
@@ -215,8 +245,10 @@ class Pixels:
         """Of good pixels: excess beyond what may be wrong of the light around them, in units of noise."""
         doubt = np.empty(len(places))
         simd_pixels.around(doubt, read_only(self._own), places, AROUND)
-        root = self._cut.root[places[:, 0], places[:, 1]]
-        return (self.excess(places) - self._wrong * doubt) * root
+        y, x = places.T
+        root = self._cut.root[y, x]
+        above = self.excess(places) - self._wrong * doubt
+        return above * root if self._lit is None else rarity(above, root, self._lit[y, x].astype(float))
 
     def narrow(self, places: IntArray, shape: Shape) -> np.ndarray:
         """Which are narrower than a spot in some direction; a bad pixel beside says nothing against it."""

@@ -15,8 +15,11 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
 
 KEEP = 4.0           # sigma of a spot-shaped residual above which smoothing would lose a line
+SKEW = (KEEP**2 - 1.0) / 6.0        # photons more, since counts exceed KEEP sigma more often: Cornish & Fisher 1938
 WIDTHS = 7, 15       # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / width
 FREQUENCIES = 128    # at which what an average follows of the noise is added up
+LACKED = 10.0        # photons that x may be below 0 by noise, where there are few: more is a line's doing
+SAME = 1e-6          # of it: closer than that to x is x
 TURNS = 3
 HALF, WINGS = 0.5, 0.01     # of a spot's light on good pixels: from which on x is known by itself; K x / K 1 is known
 REACH = 3            # bins on each side of it that are kept as well
@@ -163,7 +166,8 @@ def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
 
     With K the fibre's own block of icov, K x / K 1 is what the spots see of the spectrum: x smoothed over some three
     bins. That is averaged over the last of WIDTHS bins; over fewer where a line or an edge would be lost (`_averaged`);
-    and where an average over the first of them would lose it as well, x stays as it is.
+    and where an average over the first of them would lose it as well, x stays as it is. No bin is dark because no
+    photon has come: the mean of what light may give n photons is n + 1. What noise may put x below 0 counts as none.
 
     noise: read noise squared where all pixels had that variance alone; None where they had that of their light
     """
@@ -174,7 +178,8 @@ def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
         error *= 1.0 + light / np.where(seen, normal.weight, 1.0) / noise
     for width in WIDTHS:
         y = _averaged(bands, (x, y), seen, error * left_by(bands, seen, width), width)
-    return y
+    alone = np.abs(y - x) <= SAME * (1.0 + np.abs(x))        # a bin between lines is an average of itself
+    return y + np.clip(-y, 0.0, LACKED) + np.where(alone, 1.0, 1.0 / WIDTHS[-1])
 
 
 def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, error: Array, width: int) -> Array:
@@ -182,15 +187,17 @@ def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, erro
 
     spectra: x and the other; seen: bins that have light; error: squared, of what K (x - y) has of noise
 
-    Where K (x - y), the spot-shaped residual that an average y would leave, is above KEEP times its error, there is a
-    line or an edge: there and on the REACH bins on both sides nothing is averaged, and these bins have no part in any
-    average. Lines that are found make others stand out: TURNS times at most.
+    Where K (x - y), the spot-shaped residual that an average y would leave, is above KEEP times its error and what SKEW
+    photons would add to it, there is a line or an edge: there and on the REACH bins on both sides nothing is averaged,
+    and these bins have no part in any average. Lines that are found make others stand out: TURNS times at most.
     """
     x, other = spectra
     lines = np.zeros(x.shape, dtype=bool)
     for _ in range(TURNS):
         y = np.where(lines, other, _average(bands, x, seen & ~lines, width))
-        found = widened(np.square(multiply(bands, x - y)) > KEEP**2 * error, REACH) & ~lines
+        residual = multiply(bands, x - y)
+        residual -= np.clip(residual, 0.0, SKEW * bands[0])
+        found = widened(np.square(residual) > KEEP**2 * error, REACH) & ~lines
         if not found.any():
             break
         lines |= found

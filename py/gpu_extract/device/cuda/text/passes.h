@@ -81,11 +81,30 @@ constexpr int SHARP = 16, SHARP_ALONE = 32, KEPT = 64, KEPT_ALONE = 128;
 constexpr int SEED = 1, STAYS = 2;          // of a pixel among its neighbours
 constexpr int OUT = 1, CHANGED = 2;         // of a pixel in the end
 
-// A pixel among others, as a look sees them; own: the bundle's model; ends: (2, columns): first and end of the rows whose
-// light it has.
+// Where the Poisson part of a variance is at least this, up to which t counts are Gaussian, Newton's steps: as in
+// passes.outliers.
+constexpr double FEWEST = 0.05, GAUSSIAN = 1e-3;
+constexpr int STEPS = 12;
+
+// How many errors of a Gaussian are exceeded as rarely as an excess: passes.outliers.rarity.
+LANE double rarity(double excess, double root, double lit)
+{
+    double height = excess * root, light = larger(lit, FEWEST), rest = larger(1.0 / (root * root) - light, 0.0);
+    if (!(height > 0.0))
+        return height;
+    double t = smaller(excess / (rest + light), log(1.0 + excess / light));
+    if (t < GAUSSIAN)
+        return height;
+    LOOP(int, k, 0, STEPS)
+        t -= (rest * t + light * (exp(t) - 1.0) - excess) / (rest + light * exp(t));
+    return smaller(sqrt(rest * t * t + 2.0 * light * (t * exp(t) - exp(t) + 1.0)), height);
+}
+
+// A pixel among others, as a look sees them; own: the bundle's model; expected, others: the light in the variance, or null:
+// all noise is Gaussian; ends: (2, columns): first and end of the rows whose light it has.
 struct Neighbours {
     const double *root, *light, *limits;
-    const float *own;
+    const float *own, *expected, *others;
     const int *ends;
     index rows, columns;
     int reach;
@@ -101,6 +120,11 @@ struct Neighbours {
         index n = at(row, column);
         return light[n] / root[n] - larger(own[n], 0.0f);
     }
+    LANE double errors(int row, int column, double above) const
+    {
+        index n = at(row, column);
+        return expected ? rarity(above, root[n], expected[n] + (others ? others[n] : 0.0f)) : above * root[n];
+    }
     LANE double height(int row, int column) const
     {
         double doubt = 0.0;
@@ -110,7 +134,7 @@ struct Neighbours {
                 doubt = larger(doubt, value < 0.0 ? -value : value);
             }
         }
-        return (excess(row, column) - limits[WRONG] * doubt) * root[at(row, column)];
+        return errors(row, column, excess(row, column) - limits[WRONG] * doubt);
     }
     LANE bool narrow(int row, int column, double top) const
     {
@@ -148,23 +172,27 @@ struct Neighbours {
 };
 
 LANE Neighbours neighbours(index b, const double *root, const double *light, const float *own, const index *numbers,
-                   const int *ends, const double *limits, const index *cuts, index rows, index columns, index reach)
+                           const float *expected, const float *others, const int *ends, const double *limits,
+                           const index *cuts, index rows, index columns, index reach)
 {
     index first = b * columns * rows;
-    return {root + first, light + first, limits, own + place_of(numbers, b) * columns * rows, ends + b * 2 * columns, rows,
-            columns, (int)reach, Cut(cuts, b)};
+    return {root + first, light + first, limits, own + place_of(numbers, b) * columns * rows,
+            expected ? expected + first : nullptr, others ? others + first : nullptr, ends + b * 2 * columns, rows, columns,
+            (int)reach, Cut(cuts, b)};
 }
 
 // marks: of each pixel by itself; rejected: of the look before.
 BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const double *light, const float *own,
-                         const index *numbers, const signed char *rejected, const int *gate, const int *ends,
-                         const double *limits, const index *cuts, index nfibre, index rows, index columns, index reach)
+                         const index *numbers, const float *expected, const float *others,
+                         const signed char *rejected, const int *gate, const int *ends, const double *limits,
+                         const index *cuts, index nfibre, index rows, index columns, index reach)
 {
     Spot mine(n, cuts, rows, columns);
     if (gate[mine.b * nfibre])
         return;
     int found = 0, row = mine.row, column = mine.column;
-    Neighbours look = neighbours(mine.b, root, light, own, numbers, ends, limits, cuts, rows, columns, reach);
+    Neighbours look = neighbours(mine.b, root, light, own, numbers, expected, others, ends, limits, cuts, rows, columns,
+                                 reach);
     if (look.good(row, column)) {
         bool sure = look.sure(row, column), known = rejected[n] & OUT;
         index at = look.at(row, column);
@@ -229,15 +257,17 @@ BLOCK(128) void pair_up(index n, signed char *seeds, const signed char *marks, c
 
 // rejected: seeds, their neighbours that lie above the model too, and those that stay; none where a bundle is hopeless.
 BLOCK(128) void reject(index n, signed char *rejected, const signed char *seeds, const double *root, const double *light,
-                       const float *own, const index *numbers, const double *looks, const int *gate, const int *ends,
-                       const double *limits, const index *cuts, index nfibre, index rows, index columns, index reach)
+                       const float *own, const index *numbers, const float *expected, const float *others,
+                       const double *looks, const int *gate, const int *ends, const double *limits, const index *cuts,
+                       index nfibre, index rows, index columns, index reach)
 {
     Spot mine(n, cuts, rows, columns);
     if (gate[mine.b * nfibre])
         return;
     bool out = seeds[n] != 0;
     if (!out && beside(seeds, mine, n, rows, SEED)) {
-        Neighbours look = neighbours(mine.b, root, light, own, numbers, ends, limits, cuts, rows, columns, reach);
+        Neighbours look = neighbours(mine.b, root, light, own, numbers, expected, others, ends, limits, cuts, rows, columns,
+                                     reach);
         out = look.good(mine.row, mine.column) && look.sure(mine.row, mine.column)
               && look.height(mine.row, mine.column) > limits[GROWN];
     }
@@ -284,15 +314,17 @@ BLOCK(256) void strike(index n, double *root, double *light, const signed char *
 }
 
 // Pixels above the light expected by more than noise, but for hits, have the weight of their own light: passes.missed.
-BLOCK(64) void miss(index n, double *root, double *light, const float *expected, const signed char *rejected,
-                    const int *ends, const double *limits, const index *cuts, index rows, index columns, index reach,
-                    double off)
+BLOCK(64) void miss(index n, double *root, double *light, const float *expected, const float *others,
+                    const signed char *rejected, const int *ends, const double *limits, const index *cuts, index rows,
+                    index columns, index reach, double off)
 {
     if (!(root[n] > 0.0) || rejected[n] & OUT || !(light[n] - root[n] * expected[n] > off))
         return;
     Spot mine(n, cuts, rows, columns);
-    Neighbours look = neighbours(mine.b, root, light, expected, nullptr, ends, limits, cuts, rows, columns, reach);
-    if (look.height(mine.row, mine.column) > off)
+    Neighbours look = neighbours(mine.b, root, light, expected, nullptr, expected, others, ends, limits, cuts, rows,
+                                 columns, reach);
+    if (!(look.errors(mine.row, mine.column, look.excess(mine.row, mine.column)) > off)
+        || look.height(mine.row, mine.column) > off)
         return;
     double more = larger(light[n] / root[n], 0.0) - larger((double)expected[n], 0.0);
     double less = 1.0 / sqrt(1.0 + more * root[n] * root[n]);

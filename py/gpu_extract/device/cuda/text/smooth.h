@@ -99,13 +99,16 @@ BLOCK(32) void leave_noise(index n, double *left, const double *row, const doubl
     left[n] = total > 0.0 ? total / frequencies / mine[0] : 1.0;
 }
 
-// found: bins where K (x - y) is more than `most` times (a square) what noise leaves of it.
+// found: bins where K (x - y), less what `skew` photons add to it, is more than `most` times (a square) what noise leaves of
+// it.
 BLOCK(64) void stand_apart(index n, signed char *found, const double *x, const double *y, const double *error,
-                           const double *left, const double *icov, index nd, index hw, index nwave, double most)
+                           const double *left, const double *icov, index nd, index hw, index nwave, double most,
+                           double skew)
 {
     index f = n / nwave, first = f * nwave;
     double residual = own_row(icov, f, (int)(n - first), nd, (int)hw, (int)nwave,
                               [=](int i) { return x[first + i] - y[first + i]; });
+    residual -= smaller(larger(residual, 0.0), skew * icov[(f * nd * (2 * hw + 1) + hw) * nwave + n - first]);
     found[n] = residual * residual > most * (error[n] * left[f]);
 }
 
@@ -119,4 +122,12 @@ BLOCK(64) void widen_lines(index n, signed char *lines, double *y, const signed 
         line = line || found[j];
     lines[n] = line;
     y[n] = line ? other[n] : y[n];
+}
+
+// y = with the light that no photon may have come of, of one in a bin where y is x (to `same`) and `least` elsewhere, and up
+// to 0 by `lacked` at most.
+BLOCK(128) void lift(index n, double *y, const double *x, double least, double lacked, double same)
+{
+    double apart = y[n] < x[n] ? x[n] - y[n] : y[n] - x[n], size = x[n] < 0.0 ? -x[n] : x[n];
+    y[n] += smaller(larger(-y[n], 0.0), lacked) + (apart <= same * (1.0 + size) ? 1.0 : least);
 }
