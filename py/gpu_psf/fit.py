@@ -17,6 +17,7 @@ from gpu_psf.series import legendre
 from gpu_psf.solve import State, Task, first_look, iterate
 from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, check_error, check_lines, check_reach
 from gpu_psf.stamps import centres, make_stamps
+from gpu_psf.unlisted import light_of_no_line
 
 APART = 1.5                 # pixels between lines whose light can be told apart
 SIGNAL = 5.0                # of light over its uncertainty, from which on a spot moves traces and shapes
@@ -29,6 +30,7 @@ GAP = 0.3, 1.5              # longest one between lines of a fibre: share of the
 UNSURE = 0.1                # pixels by which a fibre's own lines may leave its trace uncertain between them
 SURE = 5                    # fibres that tell how the others move
 EARLY, LATE = (0.3, 0.2, 0.1), (0.05, 0.02)
+OF_COLUMN = 0.4, 0.1        # share of a column's pixels that are odd, where it is the column that is, and of others'
 MARGIN = 4                  # rows around a spot's stamp into which it may move
 
 
@@ -87,9 +89,16 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
     state = iterate(task, state, EARLY, shapes=False)
     task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
+    unlisted = light_of_no_line(task, state, pixels)
+    if unlisted.any():
+        task = replace(task, left_out=task.left_out | unlisted)
+        state = iterate(task, state, EARLY, shapes=False)
     ground = background(task, state, pixels, continuum=config.continuum != "none")
     task = replace(task, background=ground.light)
     state = iterate(task, state, LATE, shapes=True)
+    cleaned = _without_columns(task, state)
+    if cleaned is not task:
+        task, state = cleaned, iterate(cleaned, state, LATE, shapes=True)
     task, state, ground = fit_ground(task, state, pixels, ground, continuum=config.continuum, errors=LATE[-1:])
     task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
@@ -124,6 +133,23 @@ def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tu
         odd = make_spots(frame, lines, close, len(pixels.value))
         left_out[make_stamps(frame, odd, now, pixels).place] = True
     return Task(frame, pixels, spots, np.ones(len(spots), bool), left_out, np.zeros(pixels.value.size), now, close=odd)
+
+
+def _without_columns(task: Task, state: State) -> Task:
+    """The task without the columns most pixels of which are odd in the exposures together, as those of a hot one are.
+
+    Between the lines it is seen to be, but on bright spots its light is less than their noise, and pulls at the trace.
+    """
+    shape = task.pixels.value.shape
+    reached = np.bincount(state.stamps.place.ravel(), minlength=task.left_out.size) > 0
+    reached &= np.isfinite(task.pixels.read_variance.ravel()) & ~task.left_out
+    odd, count = (part.reshape(shape).sum(axis=(0, 1)) for part in (reached & (state.weight == 0), reached))
+    share = odd / np.maximum(count, 1)
+    usual = np.median(share[count > 0]) if (count > 0).any() else 1.0
+    hot = (share > OF_COLUMN[0]) & (usual < OF_COLUMN[1])
+    if not hot.any():
+        return task
+    return replace(task, left_out=task.left_out | np.broadcast_to(hot, shape).ravel())
 
 
 def _unsaturated(pixels: Pixels, config: FitConfig) -> Pixels:

@@ -245,4 +245,4 @@ def test_a_stretch_without_any_weight_asks_for_no_more_neighbours():
     icov = make_bundle(5, 120).normal.icov.copy()
     icov[2, :, 60:] = 0.0
     icov[1, 1, 50:] = icov[0, 2, 50:] = 0.0
-    assert banded.wide._count(icov, 2, (70, 40), 1e-10) == 1
+    assert banded.wide._count(icov, 2, np.zeros(120), (70, 40), banded.WideLimits()) == 1

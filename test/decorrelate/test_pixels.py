@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from gpu_extract.decorrelate.dense import pixels
+from gpu_extract.decorrelate.dense.patch_pixels import _most_rows
 
 ROWS, COLUMNS, REACH = 700, 400, 60
 EPS = np.finfo(float).eps
@@ -72,16 +73,16 @@ def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, s
     """B'B, what is left of the others, to rounding over what is left of columns that are done with."""
     triangle = np.linalg.qr(band, mode="r")
     own = np.arange(COLUMNS) % 4 == 0
-    whole, least, all_left = beyond(triangle, own)
+    whole, least, dropped = beyond(triangle, own)
     monkeypatch.setattr(pixels, "SOME", some)
     turned = []
     once = pixels._turned
     monkeypatch.setattr(pixels, "_turned", lambda a, b: turned.append(len(a)) or once(a, b))
-    parts, smallest, still_left = beyond(triangle, own)
+    parts, smallest, later = beyond(triangle, own)
     assert len(turned) > 2 and len(parts) == len(whole) and len(parts[0]) == len(whole[0])
     assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / pixels.MUCH * len(triangle)
     assert 0.1 < smallest / least < 10
-    assert all_left and still_left
+    assert dropped == later == 0
 
 
 def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkeypatch):
@@ -93,8 +94,8 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
     around[:, 1] = around[:, 0] + 1e-9 * around[:, 3]
     triangle = np.linalg.qr(np.column_stack([around, rng.normal(size=(9, 2))]), mode="r")
     own = np.arange(7) > 4
-    parts, _, all_left = beyond(triangle, own)
-    assert not all_left
+    parts, _, dropped = beyond(triangle, own)
+    assert dropped == 1
     columns = np.column_stack([triangle[:, own] / np.sqrt((triangle[:, own]**2).sum(axis=0)), np.ones(7)])
     basis = np.linalg.qr(triangle[:, [0, 2, 3, 4]])[0]
     left = columns - basis @ (basis.T @ columns)
@@ -116,3 +117,13 @@ def test_bright_pixels_round_no_dim_ones(turn):
     rows = np.column_stack([np.vstack([dim, bright]), np.zeros(32)])
     parts, _, _ = pixels._beyond(turn(rows), np.array([0, 1]), np.array([2]), norms=np.ones(3))
     assert abs((parts[0][:, 0]**2).sum() / (left**2).sum() - 1) < 100 * EPS * len(rows)
+
+
+def test_columns_on_too_few_pixels_depend_on_each_other_whatever_rounding_does():
+    """Three columns of neighbours on two pixels, of two pieces, and one beside: three can be independent at most."""
+    pieces = [pixels.Piece(np.array([[1.0, 0.0, 2.0, 5.0], [3.0, 1.0, 0.0, 5.0]]), 1),
+              pixels.Piece(np.array([[2.0, 1.0, 7.0, 4.0, 5.0]]), 4)]
+    around = np.array([True, False, True, True, True])
+    assert _most_rows(iter(pieces), around) == 3
+    assert _most_rows(iter(pieces[:1]), around[:3]) == 2
+    assert _most_rows(iter(pieces[1:]), np.array([True, True, True, False])) == 1

@@ -155,7 +155,7 @@ def test_neighbours_of_the_wide_band_are_enough():
     """One neighbour fewer than counted leaves more, the count itself no more than ten times the limit."""
     bundle = make_bundle(7, 90, wing=0.6)
     limit = 1e-9
-    count = wide.count_neighbours(bundle.normal.icov, 3, wide.WideLimits(neighbours=limit))
+    count = wide.count_neighbours(bundle.normal.icov, 3, np.zeros(90), wide.WideLimits(neighbours=limit))
     assert 1 < count < 6
     n, s = 90, exact(bundle, 3)
     left = []

@@ -52,7 +52,7 @@ def test_two_bins_from_their_pixels(raised: float, weak: bool) -> None:
     far = 1.0 / np.sqrt(raised)
     spots = np.array([[1.0, np.sqrt(1.0 - far**2)], [0.0, far]])
     rows = np.column_stack([spots, spots @ [100.0, 120.0]])
-    made = decorrelate(lambda moved=0.0, way=0: Patch([Block(rows * (1.0 + moved), 0)], np.array([0, 1]), 2))
+    made = decorrelate(lambda moved=0.0, way=0: Patch([Block(rows * (1.0 + moved), 0)], np.array([0, 1]), 2, int))
     assert made.weak.tolist() == [weak, weak]
 
 

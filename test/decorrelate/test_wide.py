@@ -115,7 +115,8 @@ def test_masks_leave_the_wide_band_right(psf, name):
 def test_neighbours_are_counted_where_others_are_masked(psf):
     """A block that a fibre and the next ones do not touch: those behind it reach through it all the same."""
     normal = made(psf, *CASES["beside"])
-    places = wide._places(normal.icov, 2, 20)[4:]       # after those of the couplings and of the next ones' weight
+    nothing = np.zeros(normal.icov.shape[2])
+    places = wide._places(normal.icov, 2, 20, nothing)[5:]     # after those of couplings, light, the next ones' weight
     assert places
     weight = normal.weight[:, places]
     assert (weight[:5] > 0.3 * np.median(weight[:5])).all() and (weight[5:].min(axis=0) < 0.05 * weight[2]).all()
@@ -154,4 +155,24 @@ def test_neighbours_are_counted_where_couplings_in_a_row_are_strong(side):
     icov[:, 0, :, 2] = 1.0
     first, second = (2, 3) if side > 0 else (1, 0)         # the lower fibre of each pair
     icov[first, 1, 50, 2], icov[first, 1, 150, 2], icov[second, 1, 150, 2] = 0.5, 0.4, 0.4
-    assert wide.count_neighbours(icov, 2, wide.WideLimits()) >= 2
+    assert wide.count_neighbours(icov, 2, np.zeros(200), wide.WideLimits()) >= 2
+
+
+def test_neighbours_are_counted_where_light_is_bright():
+    """What the second neighbour takes of S is below the limit everywhere, but 1e4 times that is seen in a bright line.
+
+    Without the flux a clean frame of a broad PSF was off by 6e-8 sigma where S/N is 31.
+    """
+    icov, x = np.zeros((5, 2, 200, 5)), np.zeros(200)
+    icov[:, 0, :, 2], icov[:4, 1, :, 2] = 1.0, 2.4e-3
+    icov[:4, 1, 50, 2] = 2.5e-3         # the coupling that is looked at first: 2 x 2.5e-3^4 = 8e-11 of S
+    assert wide.count_neighbours(icov, 2, x, wide.WideLimits()) == 1
+    x[150] = 1e4
+    assert wide.count_neighbours(icov, 2, x, wide.WideLimits()) >= 2
+
+
+def test_nine_neighbours_are_not_all_of_a_bundle():
+    """Of a chain of couplings c the n-th neighbour takes c^2n of S: 4e-10 the ninth for 0.3, 4e-11 the tenth."""
+    icov = np.zeros((25, 2, 40, 5))
+    icov[:, 0, :, 2], icov[:24, 1, :, 2] = 1.0, 0.3
+    assert 8 < wide.count_neighbours(icov, 12, np.zeros(40), wide.WideLimits()) <= wide.MOST_NEIGHBOURS

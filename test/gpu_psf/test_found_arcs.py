@@ -33,6 +33,14 @@ FINDS = {
         "seed 377: uneven, unlisted",
     "an amplifier that is partly dark: a gap that is just short enough, 0.3 pixel":
         "seed 457: silent amplifier, stray light",
+    "a hot column beside a trace, seen between lines, less than the noise on them: x off by 0.19":
+        "seed 94221: wide light, hot columns, stray light",
+    "the same at the first fibre, 0.11":
+        "seed 94287: off, hot columns, masked columns",
+    "lines that are not listed, 5 rows from others whose shapes grew to have them: y off by 0.35 at the end":
+        "seed 91040: wide light, off, unlisted",
+    "the same: shapes off by 5 % of the peak":
+        "seed 93163: cosmics, bias, unlisted",
     "two arcs that are shifted, of which many pixels are masked":
         "seed 240: masked pixels, second arc",
 }

@@ -20,7 +20,8 @@ from gpu_extract.spots import centres, corners, select
 SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
 LEAST = 1e-15    # of a number that is divided by
-STRAIGHT = 2.0   # bins by which neighbours may differ in rows: the margins cover them
+STRAIGHT = 2.0   # bins by which neighbours may differ in rows: the margins cover them,
+CORRELATED = 0.3 # where C falls by no more than this over so many bins, as it does from a fibre to the next
 WIDER = 1.2      # by which steps are tried, up to one where that is below FINE
 FINE = 1e5       # the narrow band still holds there
 
@@ -60,7 +61,7 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
         beyond = max(ideal.bins_below(e, limit, most) for e in envelopes)
         if beyond < window // 2:      # measured, not extrapolated
             break
-    others = _others(psf, wavelength)
+    others = _others(psf, wavelength, limit ** (1 / max(beyond, 1)))
     with_others, patch = (min(most, max(away + ideal.bins_below(e, limit / share, most)
                                         for e in envelopes for away, share in others if share > limit))
                           for limit in (limit, SAFETY_PATCH * tolerance))
@@ -78,23 +79,28 @@ def _broadest(psf: PsfModel, wavelength: tuple[float, float, float]) -> set[int]
     return found
 
 
-def _others(psf: PsfModel, wavelength: tuple[float, float, float]) -> list[tuple[int, float]]:
+def _others(psf: PsfModel, wavelength: tuple[float, float, float], rate: float) -> list[tuple[int, float]]:
     """Of a fibre itself and of each next one: how many bins away it has spots in the same rows, and its share in C.
 
-    Where traces begin in other rows, C between a bin and those of the d-th next fibre is largest d slants away. It is
-    smaller than along the fibre by the d-th power of the correlation of two neighbours.
+    rate: by which C falls from bin to bin along a fibre. Where traces begin in other rows, C between a bin and those of
+    the d-th next fibre is largest d slants away. It is smaller than along the fibre by the correlation of these two, or
+    by those of fibres between them: where C falls off even faster, light goes farther by way of them.
     """
     slant, itself = _slant(psf, wavelength), (0, 1.0)
-    if slant <= STRAIGHT:
+    if slant <= STRAIGHT and rate**slant >= CORRELATED:
         return [itself]
     x = centres(psf, (0, psf.nfibre), np.asarray(wavelength[:2], dtype=float))[1]
     closest = int(np.abs(np.diff(x, axis=0)).min(axis=1).argmin())
-    correlated = 0.0
-    for fibre in {0, (psf.nfibre - 1) // 2, closest}:
-        for wave, _ in ideal.windows(psf, wavelength, ideal.WINDOWS[-1] + 2 * ceil(slant)):
+    share, among = np.zeros(psf.nfibre), min(MOST_NEIGHBOURS + 1, psf.nfibre)
+    for fibre in {min(first, psf.nfibre - among) for first in (0, (psf.nfibre - 1) // 2, closest)}:
+        for wave, _ in ideal.windows(psf, wavelength, ideal.WINDOWS[-1] + 2 * ceil(among * slant)):
             with borrowed() as arena, ideal.told_apart(psf, wavelength):
-                correlated = max(correlated, ideal.correlation(ideal.ideal(psf, (fibre, fibre + 2), wave, arena), 1))
-    return [itself, *((ceil(d * slant), correlated**d) for d in range(1, psf.nfibre))]
+                sums = ideal.ideal(psf, (fibre, fibre + among), wave, arena)
+                found = [ideal.correlation(sums, d) for d in range(1, sums.icov.shape[1])]
+            share[1:1 + len(found)] = np.maximum(share[1:1 + len(found)], found)
+    for d in range(2, psf.nfibre):
+        share[d] = max(share[d], (share[1:d] * share[d - 1:0:-1]).max())
+    return [itself, *((ceil(d * slant), float(share[d])) for d in range(1, psf.nfibre))]
 
 
 def _slant(psf: PsfModel, wavelength: tuple[float, float, float]) -> float:

@@ -1,5 +1,6 @@
 """The whitened pixels of a patch of a bundle, with the spots of its bins: the input of dense.pixels."""
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -48,7 +49,8 @@ class PatchPixels:
         order = np.argsort(spots.y0[fibre, column], kind="stable")
         places = fibre[order], column[order]
         numbers = np.where(places[0] == own - lo, places[1] - (bins[0] - start), -1)
-        return Patch(fewer_rows(_pieces(spots, places, np.sqrt(ivar), light)), numbers, bins[1] - bins[0])
+        pieces = partial(_pieces, spots, places, np.sqrt(ivar), light)
+        return Patch(fewer_rows(pieces()), numbers, bins[1] - bins[0], lambda: _most_rows(pieces(), numbers < 0))
 
     def _box(self, spots: Spots, inside: np.ndarray) -> tuple[slice, slice]:
         """The pixels of the CCD that those spots may touch."""
@@ -57,6 +59,22 @@ class PatchPixels:
         rows, across = (slice(max(int(a), 0), max(min(int(b), n), 0))
                         for a, b, n in zip(low, high, self._image.shape, strict=True))
         return rows, across
+
+
+def _most_rows(pieces: Iterator[Piece], around: np.ndarray) -> int:
+    """How many columns at most do not depend on others, whatever their numbers are: each needs a pixel of its own."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import structural_rank
+
+    rows, columns, first, begin = [], [], 0, 0
+    for block, done in pieces:
+        row, column = np.nonzero(block[:, :-1])
+        rows.append(first + row)
+        columns.append(begin + column)
+        first, begin = first + len(block), begin + done
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    seen = csr_array((np.ones(len(row)), (row, column)), shape=(first, len(around)))
+    return int(structural_rank(seen[:, around]))
 
 
 def _pieces(spots: Spots, places: tuple[IntArray, IntArray], root: Array, light: Array) -> Iterator[Piece]:

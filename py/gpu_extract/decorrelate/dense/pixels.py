@@ -49,11 +49,13 @@ class Patch(NamedTuple):
 
     blocks: whitened spots, in order of their rows, and the pixels' light less what all other bins put on them
     own: (columns,) the bin of the wanted fibre that a column is, -1 for those of other fibres; size: its bins
+    most: how many columns of other fibres can be independent at most, by which pixels they are on alone
     """
 
     blocks: list[Block]
     own: IntArray
     size: int
+    most: Callable[[], int]
 
 
 class Rooted(NamedTuple):
@@ -69,6 +71,20 @@ class Rooted(NamedTuple):
     weak: np.ndarray
 
 
+class Around(NamedTuple):
+    """What became of the columns around, all of length 1: the least that is left of one that reaches a row, how many
+    do, whether those are all, and whether they are as many as can be (Patch.most), whatever rounding does."""
+
+    least: float
+    reaching: int
+    all_left: bool
+    most: Callable[[], int]
+
+    def certain(self) -> bool:
+        """Whether rounding does not decide which columns reach rows."""
+        return self.all_left or self.reaching == self.most()
+
+
 def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     """Q, Q 1 and Q x of a patch's own fibre; a bin without light has neither.
 
@@ -78,14 +94,13 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, or what
     the fibre's own bins know of each other, the spots are also changed by their possible rounding: bins that this moves
-    too far are weak (`_by_rounding`), and so are those beside whose `raised` is above WHOLE. Beside any weak bin those
-    are whose `raised` is above ALMOST times what makes a bin weak by itself.
+    too far are weak (`_by_rounding`). Beside any weak bin those are whose `raised` is above ALMOST times what makes a
+    bin weak by itself.
     """
-    made, least, all_left = _made(ask())
+    made, around = _made(ask())
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
-    if min(least, made[0].raised.max(initial=1.0) ** -0.5) < CLEAR:
-        by_rounding = _by_rounding(ask, made[0]._replace(weak=weak), all_left)
-        weak |= (by_rounding | (_near(by_rounding) & (made[0].raised > WHOLE))) & (made[0].sums != 0.0)
+    if min(around.least, made[0].raised.max(initial=1.0) ** -0.5) < CLEAR:
+        weak |= _by_rounding(ask, made[0]._replace(weak=weak), around) & (made[0].sums != 0.0)
     weak |= _near(weak) & (made[0].raised > ALMOST * UNKNOWN) & (made[0].sums != 0.0)
     return made[0]._replace(weak=weak)
 
@@ -96,23 +111,25 @@ def _near(bins: np.ndarray) -> np.ndarray:
     return near
 
 
-def _by_rounding(ask: Callable[..., Patch], made: Rooted, all_left: bool) -> np.ndarray:
+def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.ndarray:
     """Bins that are not known since rounding may move them too far: (n,) bool.
 
-    all_left: more than SURE is left of all columns around. Rounding changes what each takes away by less than a
-    fiftieth of itself then, and what it moves is in proportion to it: a few ways of it tell how far it goes. Otherwise
-    it decides what is taken away, and one way may show a thousandth of what another does. More ways than one are tried
-    where bins that are not weak otherwise ask for it.
+    around: what became of the columns around without it. Of those that reach a row more than SURE is left, and rounding
+    changes what each takes away by less than a fiftieth of itself. Where there are no others, or these depend on them
+    in spite of rounding, since there are too few pixels, what it moves is in proportion to it: a few ways of it tell
+    how far it goes. Otherwise it decides what is taken away, and one way may show a thousandth of what another does.
+    More ways than one are tried where bins that are not weak otherwise ask for it. Beside a bin that is moved too far
+    those count as well whose `raised` is above WHOLE, but where a few ways tell, such as these move at all.
     """
-    one = quickly(partial(ask, moved=ROUNDING))
-    far = moved(made, one, *BY_ROUNDING)
-    if not all_left:
-        return far
-    doubtful, far = far, moved(made, one, *BY_LITTLE)
-    if (doubtful & ~far & ~made.weak).any():
+    one, hardly = quickly(partial(ask, moved=ROUNDING)), made.raised > WHOLE
+    doubtful, far = moved(made, one, *BY_ROUNDING), moved(made, one, *BY_LITTLE)
+    if not around.certain():
+        return doubtful | (_near(doubtful) & hardly)
+    if ((doubtful | (_near(far) & hardly)) & ~far & ~made.weak).any():
         for n in range(1, WAYS):
-            far |= moved(made, quickly(partial(ask, moved=ROUNDING, way=n)), *BY_LITTLE)
-    return far
+            one = quickly(partial(ask, moved=ROUNDING, way=n))
+            doubtful, far = doubtful | moved(made, one, *BY_ROUNDING), far | moved(made, one, *BY_LITTLE)
+    return far | (_near(far) & hardly & doubtful)
 
 
 def quickly(ask: Callable[..., Patch]) -> Rooted:
@@ -120,8 +137,8 @@ def quickly(ask: Callable[..., Patch]) -> Rooted:
     return _made(ask())[0][0]
 
 
-def _made(patch: Patch) -> tuple[list[Rooted], float, bool]:
-    """What a patch comes to, by each way to take the columns around that `_beyond` knows; and what else that says."""
+def _made(patch: Patch) -> tuple[list[Rooted], Around]:
+    """What a patch comes to, by each way to take the columns around that `_beyond` knows, and what became of these."""
     norms = np.zeros(len(patch.own))
     for rows, begin in patch.blocks:
         norms[begin:begin + rows.shape[1] - 1] += (rows[:, :-1]**2).sum(axis=0)
@@ -129,8 +146,9 @@ def _made(patch: Patch) -> tuple[list[Rooted], float, bool]:
     there = np.flatnonzero((norms > 0.0) & (patch.own >= 0))
     mine = there[np.argsort(patch.own[there])]
     around = np.flatnonzero((norms > 0.0) & (patch.own < 0))
-    ways, least, all_left = _beyond(patch.blocks, around, mine, norms=norms)
-    return [_spread(_rooted(rows, norms[mine]), patch.own[mine], patch.size) for rows in ways], least, all_left
+    ways, least, dropped = _beyond(patch.blocks, around, mine, norms=norms)
+    return ([_spread(_rooted(rows, norms[mine]), patch.own[mine], patch.size) for rows in ways],
+            Around(least, len(around) - dropped, dropped == 0, patch.most))
 
 
 def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:
@@ -209,9 +227,9 @@ def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
 
 
 def _beyond(blocks: list[Block], around: IntArray, mine: IntArray, *,
-            norms: Array) -> tuple[list[Array], float, bool]:
+            norms: Array) -> tuple[list[Array], float, int]:
     """Columns `mine` and the light, turned, in the rows that columns `around` do not reach, and the least that is left
-    of one of these, all of length 1 by `norms`, and whether more than SURE is left of each.
+    of one of these that does, all of length 1 by `norms`, and of how many no more than SURE is left.
 
     Columns that may be rounding are left to reach nothing; where there are any, also taken at their word. SOME columns
     of `around` at a time are turned, with the rows that have them: of which much is left, they are done with, and the
@@ -247,7 +265,7 @@ def _beyond(blocks: list[Block], around: IntArray, mine: IntArray, *,
     _, pivots, turned, _ = _turned(left[:len(left) - tail], left[len(left) - tail:])
     sure, most = (int(np.count_nonzero(pivots > limit)) for limit in (SURE, NONE))
     ways = [turned[:, rank:].T for rank in sorted({sure, most})]
-    return ways, float(pivots[:sure].min(initial=1.0)), sure == len(left) - tail
+    return ways, float(pivots[:sure].min(initial=1.0)), len(left) - tail - sure
 
 
 def _turned(some: Array, others: Array) -> tuple[Array, Array, Array, IntArray]:

@@ -19,8 +19,7 @@ from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.lapack import blas, lapack
 from gpu_extract.plan import spread
 
-MOST_NEIGHBOURS = 8
-USUAL_NEIGHBOURS = 5
+USUAL_NEIGHBOURS, MANY_NEIGHBOURS, MOST_NEIGHBOURS = 5, 8, 12      # on each side
 THIN = 0.05           # a bin has far less information: of other fibres' bins at the same wavelength
 LITTLE = 1e-4         # a change of S that may be rounding
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
@@ -30,7 +29,9 @@ GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 class WideLimits:
     """Limits of what the wide band may neglect.
 
-    neighbours: change of S by the next neighbour that is not eliminated, relative in S's own norm
+    neighbours: change of S by the neighbours that are not eliminated, relative in S's own norm, or 60 eps times the
+        condition number where that is more
+    shift: what they move the flux by, in sigma, or the same 60 eps times the condition number
     tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
         moves by 0.01 to 0.2 of it (measured)
     pole: what a group of poles may cut off the band more, relative to its smallest shift
@@ -41,6 +42,7 @@ class WideLimits:
     """
 
     neighbours: float = 1e-10
+    shift: float = 1e-8
     tail: float = 5e-8
     pole: float = 3e-9
     cond: float = 1e12
@@ -66,40 +68,44 @@ class WideSchur:
     sizes: Array
 
 
-def count_neighbours(icov: Array, fibre: int, limits: WideLimits) -> int:
+def count_neighbours(icov: Array, fibre: int, x: Array, limits: WideLimits) -> int:
     """How many neighbours on each side matter for a fibre; 0 if it has none, or if that cannot be determined.
 
-    Measured where most are likely to be needed: on the stretches of `_places`, until one needs all fibres.
+    x: (nwave,), its deconvolved flux. Measured where most are likely to be needed: on the stretches of `_places`, until
+    one needs all fibres.
     """
     nfibre, _, nwave, width = icov.shape
     if nfibre == 1:
         return 0
     size, most, starts = min(nwave, max(3 * (width // 2) // 2, 32)), 0, set[int]()
-    for middle in _places(icov, fibre, size // 2):
+    for middle in _places(icov, fibre, size // 2, x):
         start = min(max(middle - size // 2, 0), nwave - size)
         if most == nfibre - 1 or any(abs(start - other) < size // 4 for other in starts):
             continue
         starts.add(start)
-        wanted = _count(icov, fibre, (start, size), limits.neighbours) if _told(icov, fibre, (start, size)) else 0
+        wanted = _count(icov, fibre, x, (start, size), limits) if _told(icov, fibre, (start, size)) else 0
         if wanted == 0:
             return 0
         most = max(most, wanted)
     return most
 
 
-def _places(icov: Array, fibre: int, length: int) -> list[int]:
+def _places(icov: Array, fibre: int, length: int, x: Array) -> list[int]:
     """Bins around which neighbours are likely to matter most for a fibre.
 
     These are the bin where its coupling to the next fibres is largest, relative to their diagonals; the weakest bin of
-    these three fibres; on each side, the bin where its coupling to the next fibre times that fibre's to the second is;
-    and the weakest bin of the fibres within reach, in every stretch of so many bins with a bin far weaker than those of
-    other fibres at its wavelength, as beside a mask: the influence of farther fibres passes through such bins.
+    these three fibres; the bin of its best signal to noise, x being its deconvolved flux; on each side, the bin where
+    its coupling to the next fibre times that fibre's to the second is; and the weakest bin of the fibres within reach,
+    in every stretch of so many bins with a bin far weaker than those of other fibres at its wavelength, as beside a
+    mask: the influence of farther fibres passes through such bins.
     """
     hw, first = icov.shape[3] // 2, max(fibre - 1, 0)
     diagonal = icov[:, 0, :, hw]
     relative = np.minimum(diagonal / np.maximum(np.median(diagonal, axis=1, keepdims=True), 1e-150), 1e150)
     relative[diagonal == 0.0] = 1e150
-    places = [int(relative[first:fibre + 2].min(axis=0).argmin())]
+    signal = np.abs(blas.dsbmv(hw, 1.0, icov[fibre, 0, :, hw:].T, x, lower=1))
+    signal /= np.sqrt(np.where(diagonal[fibre] > 0.0, diagonal[fibre], np.inf))
+    places = [int(relative[first:fibre + 2].min(axis=0).argmin()), int(signal.argmax())]
     if icov.shape[1] > 1:
         own = diagonal[max(fibre - 2, 0):fibre + 3]
         between = np.abs(icov[max(fibre - 2, 0):fibre + 2, 1]).max(axis=2)[:len(own) - 1]**2
@@ -109,20 +115,21 @@ def _places(icov: Array, fibre: int, length: int) -> list[int]:
         places.insert(0, int(between[max(at - 1, 0):at + 1].max(axis=0).argmax()))
         chains = [between[n] * between[n + 1] for n in (at - 2, at) if 0 <= n < len(between) - 1]
         places += [int(chain.argmax()) for chain in chains]
-    around = slice(max(fibre - MOST_NEIGHBOURS, 0), fibre + MOST_NEIGHBOURS + 1)
+    around = slice(max(fibre - MANY_NEIGHBOURS, 0), fibre + MANY_NEIGHBOURS + 1)
     weakest = (relative[around] / np.maximum(np.median(relative, axis=0), 1e-150)).min(axis=0)
     pieces = [weakest[n:n + length] for n in range(0, len(weakest), length)]
     return places + [n * length + int(piece.argmin()) for n, piece in enumerate(pieces) if piece.min() < THIN]
 
 
-def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> int:
-    """The smallest number of neighbours beyond which more of them change S by less than `limit` on a stretch of bins.
+def _count(icov: Array, fibre: int, x: Array, stretch: tuple[int, int], limits: WideLimits) -> int:
+    """The smallest number of neighbours beyond which more of them change S and flux by less than `limits` on a stretch.
 
     Rounding errors are allowed for. All of the bundle if no number up to MOST_NEIGHBOURS is enough, 0 if icov is not
     definite.
     """
-    farthest = max(fibre, len(icov) - 1 - fibre)
-    for most in (min(USUAL_NEIGHBOURS, farthest), min(MOST_NEIGHBOURS, farthest)):
+    farthest, seen = max(fibre, len(icov) - 1 - fibre), slice(stretch[0], sum(stretch))
+    flux = x[seen][icov[fibre, 0, seen, icov.shape[3] // 2] > 0]
+    for most in (min(number, farthest) for number in (USUAL_NEIGHBOURS, MANY_NEIGHBOURS, MOST_NEIGHBOURS)):
         rings = _rings(icov, fibre, stretch, most)
         if rings is None:
             return 0
@@ -136,9 +143,13 @@ def _count(icov: Array, fibre: int, stretch: tuple[int, int], limit: float) -> i
             for more in (blas.dtrsm(1.0, low, some, lower=1) for some in (ring, np.hstack(rings[n + 1:]))):
                 most_of_all = float((more**2).sum())  # largest eigenvalue of more more', or up to len(more) of it
                 if most_of_all <= LITTLE * len(more) and allowed == 0.0:
-                    allowed = max(limit, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
+                    allowed = max(limits.neighbours, 60.0 * float(np.finfo(float).eps) * _extent(covariance))
                 if not (most_of_all <= allowed
                         or (most_of_all <= allowed * len(more) and np.linalg.eigvalsh(more @ more.T)[-1] <= allowed)):
+                    break
+                # of what Q x changes by half is the root's: doc/method-banded.md
+                moved = 0.5 * np.linalg.norm(more @ (more.T @ blas.dtrsm(1.0, low, flux[:, None], lower=1)))
+                if moved > max(limits.shift, allowed):
                     break
             else:
                 return n
@@ -186,7 +197,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
     where they see wings alone, beside a mask or the CCD's edge, it falls off far more slowly along them than S does.
     """
     nfibre, _, nwave, width = icov.shape
-    hw, neighbours = width // 2, count_neighbours(icov, fibre, limits)
+    hw, neighbours = width // 2, count_neighbours(icov, fibre, np.ascontiguousarray(sides[:, 1]), limits)
     if neighbours == 0 and nfibre > 1:
         return None
     others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if 0 <= j < nfibre and j != fibre])
