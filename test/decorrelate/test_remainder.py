@@ -145,35 +145,39 @@ def test_stretches_are_long_enough():
 
 
 @njit(nogil=True, error_model="numpy")
-def _both_ways(evenly, band, starts, space):
-    """L D L^T of all of a band and L^-1 v of v, then L^-1 of that, in memory behind rows of zeros."""
-    low, raw, v, windows, shift = space
-    count, columns = band.shape
-    pad = columns * simd_remainder.LANES
-    to, at, t = address(low, pad * columns), address(v, pad), vread8(address(shift, 0))
+def _both_ways(evenly, count, band, starts, space):
+    """L D L^T of all of a band and L^-1 v of two v, then L^-1 of that, in memory behind rows of zeros."""
+    low, ring, v, windows, shift = space
+    pad = band.shape[1] * simd_remainder.LANES
+    to, matrix = address(low, pad * band.shape[1]), (address(band, 0), band.shape[1])
+    at, t, sets = address(v, pad), vread8(address(shift, 0)), (8 * v[0].size, len(v))
     if evenly:
-        simd_remainder._factor_even(to, address(raw, pad * columns), ((address(band, 0), columns), 0, t), count, at)
-        simd_remainder._forward_even(to, columns, count, at)
+        simd_remainder._factor_even(to, address(ring, 0), (matrix, 0, t), count, at, sets)
     else:
-        simd_remainder._factor(to, starts, ((address(band, 0), columns), windows, 0, t), at)
-        simd_remainder._forward(to, starts, at)
+        simd_remainder._factor(to, starts, (matrix, windows, 0, t), at, sets)
+    for n in range(len(v)):
+        if evenly:
+            simd_remainder._forward_even(to, band.shape[1], count, at + n * sets[0])
+        else:
+            simd_remainder._forward(to, starts, at + n * sets[0])
 
 
 @pytest.mark.parametrize("columns", range(4, 18))
 def test_even_rows_are_eliminated_to_the_same_bits(columns):
-    """Four elements of a row at a time, or a row from all later ones at a time: the same operations in the same order.
-    What of a row lies behind the last bin nobody uses."""
+    """Some columns of two rows at a time, or a row from all later ones at a time: the same operations in the same
+    order. What of a row lies behind the last bin nobody uses."""
     rng, lanes = np.random.default_rng(columns), simd_remainder.LANES
-    count = 3 * columns + 1
-    band = rng.normal(size=(count, columns))
+    count = 3 * columns + 1 + simd_remainder.RING
+    band = rng.normal(size=(count + 1, columns))
     band[:, 0] += 4.0 * columns
     starts, found = np.arange(count + 1) * columns, []
-    sides, shift = rng.normal(size=(count, lanes)), rng.uniform(0.1, 10.0, lanes)
+    sides, shift = rng.normal(size=(2, count, lanes)), rng.uniform(0.1, 10.0, lanes)
+    ring = np.zeros((columns + simd_remainder.RING + 1, columns, lanes))
     for evenly in (False, True):
-        low, raw = np.zeros((2, columns + count, columns, lanes))
-        v = np.vstack((np.zeros((columns, lanes)), sides))
-        _both_ways(evenly, band, starts, (low, raw, v, np.empty((0, 5), dtype=np.int64), shift))
+        low = np.zeros((columns + count + 1, columns, lanes))
+        v = np.concatenate((np.zeros((2, columns, lanes)), sides), axis=1)
+        _both_ways(evenly, count, band, starts, (low, ring, v, np.empty((0, 5), dtype=np.int64), shift))
         inside = np.arange(count)[:, None] + np.arange(columns) < count
-        found.append((low[columns:][inside], v[columns:]))
+        found.append((low[columns:-1][inside], v[:, columns:]))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
