@@ -8,7 +8,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_remainder
 from gpu_extract.decorrelate.narrow.remainder import REACH, SHARE, add_remainders, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours
-from gpu_extract.decorrelate.poles import LADDER, pole_error
+from gpu_extract.decorrelate.poles import pole_error
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, vread8
@@ -66,7 +66,7 @@ def test_what_is_added_is_of_first_order(mask, window):
     windows = 0
     for fibre in range(6):
         found, wanted, schur = added(bundle, fibre, Limits(window=window, **LOOSE))
-        poles = SHARE * pole_error(4, LADDER[schur.facts.rung][1])
+        poles = SHARE * pole_error(4, schur.facts.cond)
         assert np.abs(found - wanted).max() <= poles * np.abs(wanted).max() + 1e-9 * bool(schur.windows)
         windows += len(schur.windows)
     assert bool(windows) == (np.isfinite(window) and mask in ("block", "gap"))
@@ -79,7 +79,7 @@ def test_chains_beside_windows_are_wider_than_the_fibre_s_band():
     chained = 0
     for fibre in range(6):
         found, wanted, schur = added(bundle, fibre, limits)
-        poles = SHARE * pole_error(4, LADDER[schur.facts.rung][1])
+        poles = SHARE * pole_error(4, schur.facts.cond)
         assert np.abs(found - wanted).max() <= poles * np.abs(wanted).max() + 1e-10
         neighbours = Neighbours(bundle.normal, bundle.x, limits)
         around = neighbours.remainder(fibre, neighbours.complement(fibre)).around

@@ -11,7 +11,7 @@ from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.narrow.coupling import Share
 from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.schur import Neighbours
-from gpu_extract.decorrelate.poles import LADDER, pole_error, unit_poles
+from gpu_extract.decorrelate.poles import pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
 
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
@@ -45,7 +45,7 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
     begins: dict[tuple[int, float], int] = {}      # of the poles that fibres share
     rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
     for n, fibre, schur in some:
-        asked = _count(schur), LADDER[schur.facts.rung or 0][1]
+        asked = _count(schur), schur.facts.cond
         if asked not in begins:
             begins[asked] = sum(len(shifts) for shifts, _ in poles)
             poles.append(_unit_poles(*asked))
@@ -67,7 +67,7 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
 
 def _count(schur: Schur) -> int:
     """Poles that are enough for a fibre's remainder, so many at a time as the kernel takes."""
-    ratio, lanes = LADDER[schur.facts.rung or 0][1], simd_remainder.POLES
+    ratio, lanes = schur.facts.cond, simd_remainder.POLES
     return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * schur.shift < LEFT), MOST)
 
 
