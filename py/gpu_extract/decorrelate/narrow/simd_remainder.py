@@ -18,7 +18,7 @@ import numpy as np
 from gpu_extract.decorrelate.narrow.simd_eliminate import factor, factor_row
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vhalf, vjoin, vmul, vread, vread8, vread16,
-                                      vset, vset8, vset16, vsub, vsum, vtake, vtwice, vupper, vwrite)
+                                      vset, vset8, vset16, vsub, vsum, vtake, vtwice, vupper, vwrite, write)
 
 LANES = 8
 VECTOR = 8 * LANES      # bytes of one
@@ -202,21 +202,21 @@ def _factors(neighbours, begin, count, width):
     """
     columns, places = 0, np.empty((len(neighbours), 4), dtype=np.int64)
     for n in range(len(neighbours)):
-        columns = max(columns, factor_row(neighbours[n, 7] + 1) if neighbours[n, 4] == 0 else 0)
+        columns = max(columns, factor_row(neighbours[n, 6] + 1) if neighbours[n, 3] == 0 else 0)
     made = np.empty((len(neighbours), count if columns > 0 else 0, columns))
     for n in range(len(neighbours)):
         row = neighbours[n]
-        places[n, 0], places[n, 1], places[n, 2], places[n, 3] = row[4] + begin * row[5], row[5], row[6], row[7]
-        if row[4] != 0:
+        places[n, 0], places[n, 1], places[n, 2], places[n, 3] = row[3] + begin * row[4], row[4], row[5], row[6]
+        if row[3] != 0:
             continue
-        diagonal, known, taken, pitch, band = row[8], row[9], row[10], row[11], made[n]
+        diagonal, known, taken, pitch, band = row[7], row[8], row[9], row[6] + 1, made[n]
         band[:] = 0.0
         for j in range(count):
-            for a in range(min(known, row[7] + 1, count - j)):
+            for a in range(min(known, row[6] + 1, count - j)):
                 band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
-            for a in range(min(row[7] + 1, count - j)):
+            for a in range(min(row[6] + 1, count - j)):
                 band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
-        factor(band, row[7] + 1)
+        factor(band, row[6] + 1)
         for j in range(count):
             band[j, 0] = 1.0 / band[j, 0]
         # element k of row j - k is L[j, j - k]
@@ -275,12 +275,12 @@ def _coupled(block, hw, turned, v, p, count):
 
 
 @njit()
-def _banded(taken, pitch, columns, v, p):
+def _banded(taken, columns, v, p):
     """Rows p and p + 1 of a band, given by rows of its upper triangle, times v, whose rows are read once for both.
 
     v lies between `columns` rows of zeros; rows of the band before the stretch are not read.
     """
-    line = 8 * pitch
+    line = 8 * columns
     row, near, value = taken + line * p, v + VECTOR * p, vread8(v + VECTOR * p)
     one, other = vmul(vset8(number(row)), value), vmul(vset8(number(row + 8)), value)
     for a in range(1, columns):
@@ -298,32 +298,49 @@ def _banded(taken, pitch, columns, v, p):
 
 
 @njit()
-def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
+def _taken(neighbours, begin, count, columns):
+    """The bands of all U_j on a stretch, added up: rows of the upper triangle."""
+    total, line = np.empty((count, columns)), 8 * columns
+    if len(neighbours) == 0:
+        total[:] = 0.0
+    for n in range(len(neighbours)):
+        given, to, end = neighbours[n, 2] + begin * line, address(total, 0), count * line
+        whole = end // VECTOR * VECTOR
+        for place in range(0, whole, VECTOR):
+            value = vread8(given + place)
+            vwrite(to + place, vadd(vread8(to + place), value) if n > 0 else value)
+        for place in range(whole, end, 8):
+            write(to + place, (number(to + place) if n > 0 else 0.0) + number(given + place))
+    return total
+
+
+@njit()
+def _beyond(w, v, g, bins, taken, neighbours, lows, hw):
     """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count), two at least.
 
-    v and g: between rows of zeros; lows: places of `_factors`
+    v and g: between rows of zeros; taken: address of `_taken`, and elements of its rows; lows: places of `_factors`
     """
     begin, count = bins
-    for p in range(count):
-        vwrite(w + VECTOR * p, vset8(0.0))
+    for p in range(0, count, 2):
+        first = min(p, count - 2)       # of an odd number of rows the last but one is made twice
+        one, other = _banded(taken[0], taken[1], v, first)
+        vwrite(w + VECTOR * first, one)
+        vwrite(w + VECTOR * (first + 1), other)
     for n in range(len(neighbours)):
-        row, skipped = neighbours[n], 8 * begin * (2 * hw + 1)
-        block, turned = row[0] + skipped, row[1]
+        block, turned = neighbours[n, 0] + 8 * begin * (2 * hw + 1), neighbours[n, 1]
         for p in range(0, count, 2):
-            p = min(p, count - 2)       # of an odd number of rows the last but one is made twice
+            p = min(p, count - 2)
             one, other = _coupled(block, hw, 1 - turned, v, p, count)
             vwrite(g + VECTOR * p, one)
             vwrite(g + VECTOR * (p + 1), other)
         _solve_neighbour(lows[n], g, count)
-        taken, pitch = row[2] + 8 * begin * row[3], row[3]
         for p in range(0, count, 2):
             first = min(p, count - 2)
             one, other = _coupled(block, hw, turned, g, first, count)
-            kept, another = _banded(taken, pitch, columns, v, first)
             here = w + VECTOR * first
             if first == p:
-                vwrite(here, vadd(vread8(here), vsub(kept, one)))
-            vwrite(here + VECTOR, vadd(vread8(here + VECTOR), vsub(another, other)))
+                vwrite(here, vsub(vread8(here), one))
+            vwrite(here + VECTOR, vsub(vread8(here + VECTOR), other))
 
 
 @njit()
@@ -375,6 +392,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
     _starts(starts, begin, columns, windows)
     even = columns > 3 and starts[count] == count * columns
     lows, kept = _factors(neighbours, begin, count, 2 * hw + 1)
+    taken = _taken(neighbours, begin, count, columns)
     m = 0
     while m < len(shifts):
         both = min(len(shifts) - m, 2)      # eight poles for one right side after the other, or four for both
@@ -392,7 +410,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
         for n in range(both):
             here, there = v + n * sets[0], w + n * sets[0]
             _backward(low, starts, here)
-            _beyond(there, here, g, (begin, count), columns, neighbours, lows, hw)
+            _beyond(there, here, g, (begin, count), (address(taken, 0), columns), neighbours, lows, hw)
             _of_windows(there, here, columns - 1, windows, begin, count)
             if even:
                 _forward_even(low, columns, count, there)
@@ -406,7 +424,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
                 for j in range(count):
                     total[n, j] += vsum(vmul(weight, vread(place + VECTOR * j)))
         m += both
-    return len(kept)        # numba gives memory back after its last use
+    return len(kept) + len(taken)        # numba gives memory back after its last use
 
 
 @njit()
@@ -480,11 +498,11 @@ def remainder(fluxes, shares, spectra, sides, fibres, scales, poles, around, wor
         are. Half a reach around its bins that count is made exact, on stretches a reach longer on both sides
     scales: (m, 3): above which of its shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
     poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
-    around: (neighbours, windows, hw), int64. neighbours (some, 12): address of icov's block (nwave, 2 hw + 1) of the
-        fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, and elements of its
-        rows; the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet
-        to be made: then address of A_jj's diagonal in icov, and how many of its elements count; address of the band of
-        what the fibre beyond j takes from j, and elements of its rows.
+    around: (neighbours, windows, hw), int64. neighbours (some, 10): address of icov's block (nwave, 2 hw + 1) of the
+        fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, (nwave, half + 1);
+        the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet
+        to be made: then address of A_jj's diagonal in icov, how many of its elements count, and address of the band of
+        what the fibre beyond j takes from j, as wide as M_j's.
         windows (some, 5): first bin, last + 1, first bin of all of S, number of those, its address
     work: (work_size,), starts on a cache line
     """
