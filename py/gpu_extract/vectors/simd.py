@@ -26,7 +26,8 @@ how many there are.
     vspread(address)               one element in all lanes
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
     vfours(a)                      four lanes, four times
-    vhalf(a), vjoin(a, b)          the lower half of the lanes; a with b in place of its lower half
+    vhalf(a), vupper(a)            the lower half of the lanes, and the upper one
+    vjoin(a, b), vtwice(a)         a with b in place of its lower half; eight lanes, twice
     vpixels(address)               four numbers, each in four lanes; vpixels8 two
     vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
     vswap(a)                       every two lanes exchanged
@@ -151,7 +152,9 @@ def _sums(builder, a, b, c, d):
 
 vpixels, vpixels8 = _pixels(vec16), _pixels(vec8)
 vhalf = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(8)), vec16, gives=vec8)
+vupper = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(8, 16)), vec16, gives=vec8)
 vjoin = emit.operation(_join, vec16, vec8)
+vtwice = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [*range(8)] * 2), vec8, gives=vec16)
 vfours = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [n % 4 for n in range(16)]), vec4, gives=vec16)
 vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
 vswap = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [n + 1 - n % 2 * 2 for n in range(a.type.count)]))

@@ -8,10 +8,9 @@ import numpy as np
 from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow import simd_remainder
 from gpu_extract.decorrelate.narrow.bands import address_of
-from gpu_extract.decorrelate.narrow.coupling import Share
 from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.schur import Neighbours
-from gpu_extract.decorrelate.poles import LADDER, pole_error, unit_poles
+from gpu_extract.decorrelate.poles import pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
 
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
@@ -45,7 +44,7 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
     begins: dict[tuple[int, float], int] = {}      # of the poles that fibres share
     rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
     for n, fibre, schur in some:
-        asked = _count(schur), LADDER[schur.facts.rung or 0][1]
+        asked = _count(schur), schur.facts.cond
         if asked not in begins:
             begins[asked] = sum(len(shifts) for shifts, _ in poles)
             poles.append(_unit_poles(*asked))
@@ -61,13 +60,13 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
         size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))
     shifts, weights = (np.concatenate(each) for each in zip(*poles, strict=True))
     return Remainders(np.array(rows), np.array(scales), (shifts, weights),
-                      (np.array(near, dtype=np.int64).reshape(-1, 12),
+                      (np.array(near, dtype=np.int64).reshape(-1, 10),
                        np.array(windows, dtype=np.int64).reshape(-1, 5), hw), size)
 
 
 def _count(schur: Schur) -> int:
     """Poles that are enough for a fibre's remainder, so many at a time as the kernel takes."""
-    ratio, lanes = LADDER[schur.facts.rung or 0][1], simd_remainder.POLES
+    ratio, lanes = schur.facts.cond, simd_remainder.POLES
     return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * schur.shift < LEFT), MOST)
 
 
@@ -98,15 +97,9 @@ def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[list[t
     hw, begin, (apart, block, _, _) = couplings.hw, couplings.begin, couplings.icov.strides
     rows: list[tuple[int, ...]] = []
     for j, share, beyond in found.around:
-        near = begin + min(j, fibre) * apart + abs(j - fibre) * block, int(j < fibre), *_place(share)
+        near = begin + min(j, fibre) * apart + abs(j - fibre) * block, int(j < fibre), share.at[0]
         if beyond is None:
-            rows.append((*near, *couplings.factors[j], 0, 0, 0, 0))
+            rows.append((*near, *couplings.factors[j], 0, 0, 0))
         else:
-            half = beyond.taken.shape[1] - 1
-            rows.append((*near, 0, 0, 0, half, begin + j * apart + 8 * hw, hw + 1, *_place(beyond)))
+            rows.append((*near, 0, 0, 0, beyond.taken.shape[1] - 1, begin + j * apart + 8 * hw, hw + 1, beyond.at[0]))
     return rows, [(begin, end, start, len(exact), address_of(exact)) for begin, end, start, exact in found.windows]
-
-
-def _place(share: Share) -> tuple[int, int]:
-    """Where its band begins, and elements of its rows."""
-    return share.at[0], share.taken.strides[0] // share.taken.itemsize

@@ -9,7 +9,7 @@ whether U < theta (S + U), the size of the coupling in the fibre's own norm; b =
 from functools import cache
 from typing import Any
 
-from gpu_extract.decorrelate.narrow.simd_banded import finish_row, rows_at_once, subtract_before
+from gpu_extract.decorrelate.narrow.simd_banded import ROWS, factor_rows
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.emit import written_out
 from gpu_extract.vectors.simd import address, vread8, vwrite
@@ -20,18 +20,16 @@ BLOCK = 56         # rows of the ring of factors
 
 def _pivots(e, here, s, u, given, h, rows):
     """The code of `_pivot`: places in ring, band, taken and values, all at the first row."""
-    stride, scale, flags = (h + 1) * LANES, e.load(given, 0), e.load(given, 3 * LANES)
-    c = [[e.fma(scale, e.spread(u, n * (h + 1) + a), e.spread(s, n * (h + 1) + a)) for a in range(1, h + 1)]
-         for n in range(rows)]
-    for n, row in enumerate(c):
-        rest = e.fma(scale, e.spread(u, n * (h + 1)), e.negative(e.load(given, LANES)))
-        row.insert(0, e.fma(e.load(given, 2 * LANES), e.spread(s, n * (h + 1)), rest))
-    for b in range(h, 0, -1):
-        subtract_before(e, here, -b * stride, b, c)
-    for n in range(rows):
-        for a, value in enumerate(finish_row(e, n, c)):
-            e.store(here, n * stride + a * LANES, value)
-        flags = e.where_positive(c[n][0], flags, e.zero)
+    scale, flags = e.load(given, 0), e.load(given, 3 * LANES)
+
+    def element(n, a):
+        value, taken = e.spread(s, n * (h + 1) + a), e.spread(u, n * (h + 1) + a)
+        if a > 0:
+            return e.fma(scale, taken, value)
+        return e.fma(e.load(given, 2 * LANES), value, e.fma(scale, taken, e.negative(e.load(given, LANES))))
+
+    for pivot in factor_rows(e, here, (h + 1) * LANES, h, rows, element):
+        flags = e.where_positive(pivot, flags, e.zero)
     e.store(given, 3 * LANES, flags)
 
 
@@ -43,11 +41,11 @@ def _pivot(e, ring, row, band, entry, taken, values, half, rows):
 
 
 @njit(inline="always")     # by numba: compiled once, in the kernel that asks
-def positive(questions, bound, work, band, taken, half, together):
+def positive(questions, bound, work, band, taken, half):
     """A number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
 
     questions: (3 LANES,) b, c in units of `bound`, and 1 - g; work: (work_size(half),), it starts on a cache line
-    half, together: literals, the latter `rows_at_once`
+    half: a literal
     """
     values, ring, stride = work[:4 * LANES], work[4 * LANES:], (half + 1) * LANES
     for n in range(LANES):
@@ -57,9 +55,9 @@ def positive(questions, bound, work, band, taken, half, together):
     ring[:half * stride] = 0.0
     for first in range(0, len(band), BLOCK):
         last = min(first + BLOCK, len(band))
-        for j in range(first, last - together + 1, together):
-            _pivot(ring, (half + j - first) * stride, band, j * (half + 1), taken, values, half, together)
-        if (last - first) % together == 1:
+        for j in range(first, last - ROWS + 1, ROWS):
+            _pivot(ring, (half + j - first) * stride, band, j * (half + 1), taken, values, half, ROWS)
+        if (last - first) % ROWS == 1:
             _pivot(ring, (half + last - 1 - first) * stride, band, (last - 1) * (half + 1), taken, values, half, 1)
         start, end = address(ring, 0), address(ring, (last - first) * stride)
         for n in range(0, 8 * half * stride, 8 * LANES):
@@ -73,11 +71,9 @@ def positive(questions, bound, work, band, taken, half, together):
 @cache
 def definite(half: int) -> Any:
     """`positive` as the kernel kernel(questions, bound, work, band, taken) for a half-band."""
-    together = rows_at_once(half)
-
     @njit(cache=True)
     def kernel(questions, bound, work, band, taken):
-        return positive(questions, bound, work, band, taken, half, together)
+        return positive(questions, bound, work, band, taken, half)
     return kernel
 
 

@@ -11,6 +11,7 @@ and after the last stand for tests at the ends. A row starts on a cache line: a 
 that straddles two costs twice, a third of the whole time.
 """
 # mypy: disallow-untyped-defs=False
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -22,64 +23,63 @@ from gpu_extract.vectors.blocks import LANES, SIDES
 from gpu_extract.vectors.emit import Emit, written_out
 from gpu_extract.vectors.transpose import padded
 
+ROWS = 2           # of an elimination that are made together, with the bits of one after the other
+AT_ONCE = 12       # columns of theirs that are summed side by side: twice as many numbers stay in registers
+TOGETHER = 8       # elements of a row of the inverse that are
 
-def subtract_before(e: Emit, place: Any, at: int, b: int, c: list[list[Any]]) -> dict[int, Any]:
-    """What a finished row of L D L^T takes from rows that begin `b` behind it, each of its numbers from all at once.
 
-    place, at: where it is, and how far on: its D, then its l; c: the rows' numbers from their diagonals on, changed
-    Returned are the l of those rows that it reaches, by their number.
+def factor_rows(e: Emit, here: Any, stride: int, half: int, rows: int, given: Callable[[int, int], Any],
+                right: Callable[[int, int], Any] | None = None) -> list[Any]:
+    """Some rows of L D L^T one behind the other, from those before them; returns their D.
+
+    here: place of the first row, `stride` elements each: its D, then its l, and at the end L^-1 y
+    given(n, a): element a of row n of the matrix; right(n, r): right side r, of SIDES, where there are any
+    A few columns are made at a time, numbered from the first row's diagonal on: what all rows take from an earlier one
+    is read once for all of them.
     """
-    half = len(c[0]) - 1
-    factor = {n: e.load(place, at + (b + n) * LANES) for n in range(len(c)) if b + n <= half}
-    pivot = e.load(place, at)
-    scaled = {n: e.multiply(f, pivot) for n, f in factor.items()}
-    for m in range(b, half + 1):
-        known = e.negative(e.load(place, at + m * LANES))
-        for n in factor:
-            if m >= b + n:
-                c[n][m - b - n] = e.fma(scaled[n], known, c[n][m - b - n])
-    return factor
-
-
-def finish_row(e: Emit, n: int, c: list[list[Any]]) -> list[Any]:
-    """D and l of the n-th of some rows, once all before have been subtracted; it is subtracted from those behind it."""
-    half, inverse = len(c[n]) - 1, e.divide(e.one, c[n][0])
-    low = [c[n][0], *[e.multiply(value, inverse) for value in c[n][1:]]]
-    for m in range(n + 1, min(len(c), n + half + 1)):
-        for a in range(half + 1 - m + n):
-            c[m][a] = e.take(c[n][m - n], low[a + m - n], c[m][a])
-    return low
-
-
-def rows_at_once(half: int) -> int:
-    """Rows of an elimination that are made together, with the bits of one after the other.
-
-    What two rows take from earlier ones is read once; two wider ones would not stay in registers.
-    """
-    return 2 if half < 24 else 1
+    every, sides = range(rows), stride - SIDES * LANES
+    y = {(n, r): right(n, r) for n in every for r in range(SIDES)} if right else {}
+    scaled, across, inverse = dict[tuple[int, int], Any](), dict[tuple[int, int], Any](), list[Any]()
+    for first in range(0, half + rows, AT_ONCE):
+        columns = range(first, first + AT_ONCE)
+        c = {(n, m): given(n, m - n) for n in every for m in columns if 0 <= m - n <= half}
+        for b in range(half - first, 0, -1):
+            earlier = -b * stride
+            if first == 0:
+                factor = {n: e.load(here, earlier + (b + n) * LANES) for n in every if b + n <= half}
+                pivot = e.load(here, earlier)
+                scaled.update({(b, n): e.multiply(f, pivot) for n, f in factor.items()})
+                for r in range(SIDES if y else 0):
+                    known = e.load(here, earlier + sides + r * LANES)
+                    y.update({(n, r): e.take(f, known, y[n, r]) for n, f in factor.items()})
+            for m in range(first, min(first + AT_ONCE, half - b + 1)):
+                known = e.load(here, earlier + (b + m) * LANES)
+                for n in range(min(rows, m + 1)):
+                    c[n, m] = e.take(scaled[b, n], known, c[n, m])
+        for n in every:
+            if first == 0:
+                inverse.append(e.divide(e.one, c[n, n]))
+                across.update({(n, k): c[n, k] for k in every if (n, k) in c})
+                e.store(here, n * stride, c[n, n])
+            for m in range(max(first, n + 1), min(first + AT_ONCE, n + half + 1)):
+                low = e.multiply(c[n, m], inverse[n])
+                e.store(here, n * stride + (m - n) * LANES, low)
+                for k in range(n + 1, min(rows, m + 1)):
+                    c[k, m] = e.take(across[n, k], low, c[k, m])
+                for r in range(SIDES if y and m < rows else 0):
+                    y[m, r] = e.take(low, y[n, r], y[m, r])
+    for (n, r), value in y.items():
+        e.store(here, n * stride + sides + r * LANES, value)
+    return [across[n, n] for n in every]
 
 
 def _elimination(e, here, entry, right, shifts, h, stride, rows):
     """The code of `_eliminate`: places of the first row, the band's row, right sides and shifts."""
-    sides = stride - SIDES * LANES
-    c = [[e.spread(entry, n * (h + 1) + a) for a in range(h + 1)] for n in range(rows)]
-    y = [[e.spread(right, n * SIDES + r) for r in range(SIDES)] for n in range(rows)]
-    for row in c:
-        row[0] = e.add(row[0], e.load(shifts, 0))
-    for b in range(h, 0, -1):
-        factor = subtract_before(e, here, -b * stride, b, c)
-        for r in range(SIDES):
-            known = e.load(here, -b * stride + sides + r * LANES)
-            for n, f in factor.items():
-                y[n][r] = e.take(f, known, y[n][r])
-    for n in range(rows):
-        low = finish_row(e, n, c)
-        for place, value in enumerate(low):
-            e.store(here, n * stride + place * LANES, value)
-        for r in range(SIDES):
-            e.store(here, n * stride + sides + r * LANES, y[n][r])
-            for m in range(n + 1, min(rows, n + h + 1)):
-                y[m][r] = e.take(low[m - n], y[n][r], y[m][r])
+    def given(n, a):
+        value = e.spread(entry, n * (h + 1) + a)
+        return e.add(value, e.load(shifts, 0)) if a == 0 else value
+
+    factor_rows(e, here, stride, h, rows, given, lambda n, r: e.spread(right, n * SIDES + r))
 
 
 @written_out(LANES, "half", "wide", "rows")
@@ -90,17 +90,21 @@ def _eliminate(e, work, row, band, column, sides, side, shifts, half, wide, rows
 
 
 def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
-    """z_0 .. z_wide of a row of the inverse, and the solutions of its right sides, all times the poles' weights."""
+    """z_0 .. z_wide of a row of the inverse, and the solutions of its right sides, all times the poles' weights.
+
+    z_a = - sum_b l_b Z[b, a], b = half .. 1. What is known of Z is symmetric: an element is read once for z_a and z_b.
+    """
     stride = (wide + 1 + SIDES) * LANES
     inverse = e.divide(weight, e.load(here, 0))
     low = [e.negative(e.load(here, a * LANES)) for a in range(half + 1)]
-    z = [inverse] * (wide + 1)
-    for a in range(wide, 0, -1):
-        total = e.zero
-        for b in range(half, 0, -1):
-            known = e.load(here, min(a, b) * stride + abs(a - b) * LANES)
-            total = e.multiply(low[b], known) if b == half else e.fma(low[b], known, total)
-        z[a] = total
+    z = dict.fromkeys(range(1, wide + 1), e.zero)
+    for top in range(wide, 0, -TOGETHER):
+        for n in range(min(top, half), 0, -1):
+            for m in range(top, max(top - TOGETHER, n - 1, 0), -1):
+                known = e.load(here, n * stride + (m - n) * LANES)
+                if n < m <= half:
+                    z[n] = e.fma(low[m], known, z[n])
+                z[m] = e.fma(low[n], known, z[m])
     u = []
     for r in range(SIDES):
         place = (wide + 1 + r) * LANES
@@ -108,9 +112,10 @@ def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple
         for b in range(half, 0, -1):
             total = e.fma(low[b], e.load(here, b * stride + place), total)
         u.append(total)
+    z[0] = inverse
     for b in range(half, 0, -1):
         z[0] = e.fma(low[b], z[b], z[0])
-    return z, u
+    return [z[a] for a in range(wide + 1)], u
 
 
 @written_out(LANES, "half", "wide", "ndiag")
@@ -168,7 +173,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
         in the windows' edges
     out, work, shifts and weights start on a cache line.
     """
-    wide, before, together = max(half, ndiag), padded(half), rows_at_once(half)
+    wide, before = max(half, ndiag), padded(half)
     width = out_width(ndiag)
 
     @njit(cache=True, loops=False)
@@ -187,10 +192,10 @@ def pole_sum(half: int, ndiag: int) -> Any:
                 known, step = (made, width) if p > first_pole else (nothing, 0)     # zeros first cost a pass of memory
                 for n in range(count + 1):
                     first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
-                    for j in range(first, last - together + 1, together):
+                    for j in range(first, last - ROWS + 1, ROWS):
                         at = (half + j) * stride
-                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, together)
-                    if (last - first) % together == 1:
+                        _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, ROWS)
+                    if (last - first) % ROWS == 1:
                         j = last - 1
                         at = (half + j) * stride
                         _eliminate(work, at, band, j * (half + 1), right, j * SIDES, shift, half, wide, 1)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_band_tests import positive
-from gpu_extract.decorrelate.narrow.simd_banded import rows_at_once
 from gpu_extract.decorrelate.narrow.simd_foresee import foresee
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, prefetch, vabs, vadd, vmax, vread, vset, vsub, vwrite, write
@@ -118,7 +117,7 @@ def measure(half: int) -> Any:
         first. The others are for the second rung of poles and those after it: that one is asked which will do
     work: see `positive`; steps: (whether S is made, whether it is looked at)
     """
-    before, together = padded(half), rows_at_once(half)
+    before = padded(half)
 
     @njit(cache=True, loops=False)
     def kernel(found, schur, icov, places, beside, questions, work, steps):
@@ -137,5 +136,5 @@ def measure(half: int) -> Any:
                 for m in range(3 if bounds[n] != 0.0 and bounds[n] < np.inf else 0):
                     asked = _next(answers[n], questions[1], m)
                     if asked >= 0:
-                        answers[n, m] = positive(questions[0][asked], bounds[n], work, band, taken, half, together)
+                        answers[n, m] = positive(questions[0][asked], bounds[n], work, band, taken, half)
     return kernel

@@ -17,12 +17,13 @@ import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_eliminate import factor, factor_row
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vmul, vread, vread8, vset, vset8, vsub, vsum,
-                                      vtake, vwrite)
+from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vhalf, vjoin, vmul, vread, vread8, vread16,
+                                      vset, vset8, vset16, vsub, vsum, vtake, vtwice, vupper, vwrite, write)
 
 LANES = 8
 VECTOR = 8 * LANES      # bytes of one
 POLES = LANES // 2      # for each of the two right sides
+RING = 64               # rows of D l that are made before those still asked for are moved
 FAR = 3                 # reaches from a window from which on a stretch is one of its own
 
 
@@ -42,16 +43,19 @@ def _row(here, length, j, band, windows):
 
 
 @njit()
-def _factor(low, starts, matrix, v):
-    """L D L^T = B + t on a stretch, and v becomes L^-1 v; matrix: (band, windows, first bin of the stretch, t)."""
+def _factor(low, starts, matrix, v, sets):
+    """L D L^T = B + t on a stretch, and right sides v become L^-1 v; matrix: (band, windows, first bin, t).
+
+    v, sets: the first right side, bytes to the next, and how many there are
+    """
     (band, windows, begin, shift), count, made = matrix, len(starts) - 1, 0
     for j in range(count):
-        here, place = low + VECTOR * starts[j], v + VECTOR * j
+        here = low + VECTOR * starts[j]
         reach = min(starts[j + 1] - starts[j] - 1, count - 1 - j)
         while made <= j + reach:
             _row(low + VECTOR * starts[made], starts[made + 1] - starts[made], begin + made, band, windows)
             made += 1
-        inverse, value = vdiv(vset8(1.0), vadd(vread8(here), shift)), vread8(place)
+        inverse = vdiv(vset8(1.0), vadd(vread8(here), shift))
         vwrite(here, inverse)
         for m in range(1, reach + 1):
             weight = vmul(vread8(here + VECTOR * m), inverse)
@@ -59,7 +63,9 @@ def _factor(low, starts, matrix, v):
             for a in range(m, reach + 1):
                 vwrite(there + VECTOR * a, vtake(weight, vread8(here + VECTOR * a), vread8(there + VECTOR * a)))
             vwrite(here + VECTOR * m, weight)
-            vwrite(place + VECTOR * m, vtake(weight, value, vread8(place + VECTOR * m)))
+            for n in range(sets[1]):
+                place = v + n * sets[0] + VECTOR * j
+                vwrite(place + VECTOR * m, vtake(weight, vread8(place), vread8(place + VECTOR * m)))
 
 
 @njit()
@@ -91,54 +97,85 @@ def _without_earlier(here, back, columns, place):
 
 
 @njit()
-def _factor_even(low, raw, matrix, count, v):
-    """_factor where all rows have `columns` elements, to the same bits: four elements of a row are summed at a time.
+def _factor_even(low, ring, matrix, count, v, sets):
+    """_factor where all rows have `columns` elements, to the same bits: four columns of two rows are summed at a time.
 
-    raw: as low, for D l; both, and v, have `columns` rows of zeros before the first
-    matrix: (band, first bin of the stretch, t)
+    ring: columns + RING rows, for D l; before low and each v are as many rows of zeros as there are columns
+    matrix: (band, first bin of the stretch, t); v, sets: as in `_factor`
     """
     (at, columns), begin, shift = matrix
     line, back = VECTOR * columns, VECTOR * (1 - columns)
-    for j in range(count):
-        here, made, given = low + line * j, raw + line * j, at + 8 * (begin + j) * columns
-        inverse = vset8(1.0)
-        for a in range(0, columns - 3, 4):
-            # from the farthest row that reaches them, to the last one
-            k, row = columns - 1 - a, made + VECTOR * a
-            t0, t1 = vset8(number(given + 8 * a)), vset8(number(given + 8 * (a + 1)))
-            t2, t3 = vset8(number(given + 8 * (a + 2))), vset8(number(given + 8 * (a + 3)))
-            for n in range(3):
-                near, weight = row + back * (k - n), vread8(here + back * (k - n))
-                t0 = vtake(weight, vread8(near), t0)
-                if n > 0:
-                    t1 = vtake(weight, vread8(near + VECTOR), t1)
-                if n > 1:
-                    t2 = vtake(weight, vread8(near + 2 * VECTOR), t2)
-            for n in range(k - 3, 0, -1):
-                near, weight = row + back * n, vread8(here + back * n)
-                t0, t1 = vtake(weight, vread8(near), t0), vtake(weight, vread8(near + VECTOR), t1)
-                t2, t3 = vtake(weight, vread8(near + 2 * VECTOR), t2), vtake(weight, vread8(near + 3 * VECTOR), t3)
-            if a == 0:
-                inverse = vdiv(inverse, vadd(t0, shift))
-                vwrite(here, inverse)
-            else:
-                _element(here, made, a, t0, inverse)
-            _element(here, made, a + 1, t1, inverse)
-            _element(here, made, a + 2, t2, inverse)
-            _element(here, made, a + 3, t3, inverse)
-        for a in range(columns // 4 * 4, columns):
-            total = vset8(number(given + 8 * a))
-            for k in range(columns - 1 - a, 0, -1):
-                total = vtake(vread8(here + back * k), vread8(made + VECTOR * a + back * k), total)
-            _element(here, made, a, total, inverse)
-        vwrite(v + VECTOR * j, _without_earlier(here, back, columns, v + VECTOR * j))
+    for n in range(0, columns * line, VECTOR):
+        vwrite(ring + n, vset8(0.0))
+    for first in range(0, count, RING):
+        for j in range(first, min(first + RING, count), 2):
+            here, given = low + line * j, at + 8 * (begin + j) * columns
+            follows = j + 1 < count
+            _two_rows((here, ring + line * (columns + j - first), given, given + 8 * columns if follows else given),
+                      columns, shift)
+            for n in range(sets[1]):
+                place = v + n * sets[0] + VECTOR * j
+                vwrite(place, _without_earlier(here, back, columns, place))
+                if follows:
+                    vwrite(place + VECTOR, _without_earlier(here + line, back, columns, place + VECTOR))
+        for n in range(0, columns * line, VECTOR):
+            vwrite(ring + n, vread8(ring + RING * line + n))
 
 
 @njit()
-def _element(here, made, a, value, inverse):
-    """Element a of a row of the factor, and of D l."""
-    vwrite(made + VECTOR * a, value)
-    vwrite(here + VECTOR * a, vmul(value, inverse))
+def _two_rows(places, columns, shift):
+    """Rows j and j + 1 of L D L^T; places: of row j of the factor and of D l, of both rows of the matrix.
+
+    A vector has column m of both, counted from the diagonal of row j: of row j + 1 it is element m - 1.
+    """
+    (here, made, given, following), line, back = places, VECTOR * columns, VECTOR * (1 - columns)
+    inverse = other = across = vset8(1.0)
+    for m in range(0, columns + 1, 4):
+        # from the farthest row that reaches them, to the last one before both
+        t0, t1 = _given(given, following, m), _given(given, following, m + 1)
+        t2, t3 = _given(given, following, m + 2), _given(given, following, m + 3)
+        row = made + VECTOR * m
+        for k in range(columns - 1 - m, 0, -1):
+            near, weight, left = row + back * k, vread16(here + back * k), columns - 1 - m - k
+            t0 = vtake(weight, vtwice(vread8(near)), t0)
+            if left > 0:
+                t1 = vtake(weight, vtwice(vread8(near + VECTOR)), t1)
+            if left > 1:
+                t2 = vtake(weight, vtwice(vread8(near + 2 * VECTOR)), t2)
+            if left > 2:
+                t3 = vtake(weight, vtwice(vread8(near + 3 * VECTOR)), t3)
+        if m == 0:
+            inverse = vdiv(inverse, vadd(vhalf(t0), shift))
+            across = vmul(vhalf(t1), inverse)
+            other = vdiv(other, vadd(vtake(across, vhalf(t1), vupper(t1)), shift))
+            vwrite(here, inverse)
+            vwrite(here + line, other)
+        else:
+            _finish(here, made, (m, columns), t0, (inverse, across, other))
+        _finish(here, made, (m + 1, columns), t1, (inverse, across, other))
+        _finish(here, made, (m + 2, columns), t2, (inverse, across, other))
+        _finish(here, made, (m + 3, columns), t3, (inverse, across, other))
+
+
+@njit()
+def _given(given, following, m):
+    """Column m of two rows of the matrix."""
+    return vjoin(vset16(number(following + 8 * (m - 1))), vset8(number(given + 8 * m)))
+
+
+@njit()
+def _finish(here, made, place, value, known):
+    """Column m of both rows of the factor, and of D l; known: 1 / D of the first, its l_1, 1 / D of the second."""
+    (m, columns), (inverse, across, other), one = place, known, vhalf(value)
+    if m < columns:
+        vwrite(made + VECTOR * m, one)
+        vwrite(here + VECTOR * m, vmul(one, inverse))
+        another = vtake(across, one, vupper(value))
+    else:
+        another = vupper(value)
+    if 1 < m <= columns:
+        vwrite(made + VECTOR * (columns + m - 1), another)
+        vwrite(here + VECTOR * (columns + m - 1), vmul(another, other))
 
 
 @njit()
@@ -165,21 +202,21 @@ def _factors(neighbours, begin, count, width):
     """
     columns, places = 0, np.empty((len(neighbours), 4), dtype=np.int64)
     for n in range(len(neighbours)):
-        columns = max(columns, factor_row(neighbours[n, 7] + 1) if neighbours[n, 4] == 0 else 0)
+        columns = max(columns, factor_row(neighbours[n, 6] + 1) if neighbours[n, 3] == 0 else 0)
     made = np.empty((len(neighbours), count if columns > 0 else 0, columns))
     for n in range(len(neighbours)):
         row = neighbours[n]
-        places[n, 0], places[n, 1], places[n, 2], places[n, 3] = row[4] + begin * row[5], row[5], row[6], row[7]
-        if row[4] != 0:
+        places[n, 0], places[n, 1], places[n, 2], places[n, 3] = row[3] + begin * row[4], row[4], row[5], row[6]
+        if row[3] != 0:
             continue
-        diagonal, known, taken, pitch, band = row[8], row[9], row[10], row[11], made[n]
+        diagonal, known, taken, pitch, band = row[7], row[8], row[9], row[6] + 1, made[n]
         band[:] = 0.0
         for j in range(count):
-            for a in range(min(known, row[7] + 1, count - j)):
+            for a in range(min(known, row[6] + 1, count - j)):
                 band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
-            for a in range(min(row[7] + 1, count - j)):
+            for a in range(min(row[6] + 1, count - j)):
                 band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
-        factor(band, row[7] + 1)
+        factor(band, row[6] + 1)
         for j in range(count):
             band[j, 0] = 1.0 / band[j, 0]
         # element k of row j - k is L[j, j - k]
@@ -238,12 +275,12 @@ def _coupled(block, hw, turned, v, p, count):
 
 
 @njit()
-def _banded(taken, pitch, columns, v, p):
+def _banded(taken, columns, v, p):
     """Rows p and p + 1 of a band, given by rows of its upper triangle, times v, whose rows are read once for both.
 
     v lies between `columns` rows of zeros; rows of the band before the stretch are not read.
     """
-    line = 8 * pitch
+    line = 8 * columns
     row, near, value = taken + line * p, v + VECTOR * p, vread8(v + VECTOR * p)
     one, other = vmul(vset8(number(row)), value), vmul(vset8(number(row + 8)), value)
     for a in range(1, columns):
@@ -261,32 +298,49 @@ def _banded(taken, pitch, columns, v, p):
 
 
 @njit()
-def _beyond(w, v, g, bins, columns, neighbours, lows, hw):
+def _taken(neighbours, begin, count, columns):
+    """The bands of all U_j on a stretch, added up: rows of the upper triangle."""
+    total, line = np.empty((count, columns)), 8 * columns
+    if len(neighbours) == 0:
+        total[:] = 0.0
+    for n in range(len(neighbours)):
+        given, to, end = neighbours[n, 2] + begin * line, address(total, 0), count * line
+        whole = end // VECTOR * VECTOR
+        for place in range(0, whole, VECTOR):
+            value = vread8(given + place)
+            vwrite(to + place, vadd(vread8(to + place), value) if n > 0 else value)
+        for place in range(whole, end, 8):
+            write(to + place, (number(to + place) if n > 0 else 0.0) + number(given + place))
+    return total
+
+
+@njit()
+def _beyond(w, v, g, bins, taken, neighbours, lows, hw):
     """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count), two at least.
 
-    v and g: between rows of zeros; lows: places of `_factors`
+    v and g: between rows of zeros; taken: address of `_taken`, and elements of its rows; lows: places of `_factors`
     """
     begin, count = bins
-    for p in range(count):
-        vwrite(w + VECTOR * p, vset8(0.0))
+    for p in range(0, count, 2):
+        first = min(p, count - 2)       # of an odd number of rows the last but one is made twice
+        one, other = _banded(taken[0], taken[1], v, first)
+        vwrite(w + VECTOR * first, one)
+        vwrite(w + VECTOR * (first + 1), other)
     for n in range(len(neighbours)):
-        row, skipped = neighbours[n], 8 * begin * (2 * hw + 1)
-        block, turned = row[0] + skipped, row[1]
+        block, turned = neighbours[n, 0] + 8 * begin * (2 * hw + 1), neighbours[n, 1]
         for p in range(0, count, 2):
-            p = min(p, count - 2)       # of an odd number of rows the last but one is made twice
+            p = min(p, count - 2)
             one, other = _coupled(block, hw, 1 - turned, v, p, count)
             vwrite(g + VECTOR * p, one)
             vwrite(g + VECTOR * (p + 1), other)
         _solve_neighbour(lows[n], g, count)
-        taken, pitch = row[2] + 8 * begin * row[3], row[3]
         for p in range(0, count, 2):
             first = min(p, count - 2)
             one, other = _coupled(block, hw, turned, g, first, count)
-            kept, another = _banded(taken, pitch, columns, v, first)
             here = w + VECTOR * first
             if first == p:
-                vwrite(here, vadd(vread8(here), vsub(kept, one)))
-            vwrite(here + VECTOR, vadd(vread8(here + VECTOR), vsub(another, other)))
+                vwrite(here, vsub(vread8(here), one))
+            vwrite(here + VECTOR, vsub(vread8(here + VECTOR), other))
 
 
 @njit()
@@ -328,42 +382,55 @@ def _add(total, band, sides, begin, end, poles, around, work):
     (shifts, weights, of_shifts, of_weights), (neighbours, windows, hw) = poles, around
     columns, count = band[1], end - begin
     margin = (max(hw, columns) + 1) * LANES
-    room = 2 * margin + count * LANES
-    v, g, w = address(work, margin), address(work, room + margin), address(work, 2 * room + margin)
-    pad, size, starts = LANES * columns**2, LANES * columns * count, np.empty(count + 1, dtype=np.int64)
-    low, raw, lanes = address(work, 3 * room + pad), address(work, 3 * room + 2 * pad + size), np.empty(LANES)
-    work[:margin] = work[3 * room - margin:3 * room + pad] = 0.0       # what is between is written before it is read
-    for between in range(room, 3 * room, room):
-        work[between - margin:between + margin] = 0.0
+    room, starts, lanes = 2 * margin + count * LANES, np.empty(count + 1, dtype=np.int64), np.empty(LANES)
+    v, w, g = address(work, margin), address(work, 2 * room + margin), address(work, 4 * room + margin)
+    pad = 5 * room + LANES * columns * (columns + RING)
+    ring, low = address(work, 5 * room), address(work, pad + LANES * columns**2)
+    for n in range(6):       # what is between is written before it is read
+        work[max(n * room - margin, 0):n * room + margin] = 0.0
+    work[pad:pad + LANES * columns**2] = 0.0
     _starts(starts, begin, columns, windows)
     even = columns > 3 and starts[count] == count * columns
-    if even:
-        work[3 * room + pad + size:3 * room + 2 * pad + size] = 0.0
     lows, kept = _factors(neighbours, begin, count, 2 * hw + 1)
-    for m in range(len(shifts)):
+    taken = _taken(neighbours, begin, count, columns)
+    m = 0
+    while m < len(shifts):
+        both = min(len(shifts) - m, 2)      # eight poles for one right side after the other, or four for both
+        sets = 8 * room, both
         for n in range(LANES):
-            lanes[n] = of_shifts * shifts[m, n % POLES]
+            lanes[n] = of_shifts * shifts[m + n // POLES * (both - 1), n % POLES]
         for j in range(count):
-            vwrite(v + VECTOR * j, vset(sides[begin + j, 0]))
-            vwrite(v + VECTOR * j + VECTOR // 2, vset(sides[begin + j, 1]))
+            for n in range(2):
+                for k in range(both):
+                    vwrite(_part(v, sets, n, k) + VECTOR * j, vset(sides[begin + j, n]))
         if even:
-            _factor_even(low, raw, (band, begin, vread8(address(lanes, 0))), count, v)
+            _factor_even(low, ring, (band, begin, vread8(address(lanes, 0))), count, v, sets)
         else:
-            _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v)
-        _backward(low, starts, v)
-        _beyond(w, v, g, (begin, count), columns, neighbours, lows, hw)
-        _of_windows(w, v, columns - 1, windows, begin, count)
-        if even:
-            _forward_even(low, columns, count, w)
-        else:
-            _forward(low, starts, w)
-        _backward(low, starts, w)
-        weight = vmul(vset(of_weights), vread(address(weights, m * POLES)))
-        for j in range(count):
-            place = w + VECTOR * j
-            total[0, j] += vsum(vmul(weight, vread(place)))
-            total[1, j] += vsum(vmul(weight, vread(place + VECTOR // 2)))
-    return len(kept)        # numba gives memory back after its last use
+            _factor(low, starts, (band, windows, begin, vread8(address(lanes, 0))), v, sets)
+        for n in range(both):
+            here, there = v + n * sets[0], w + n * sets[0]
+            _backward(low, starts, here)
+            _beyond(there, here, g, (begin, count), (address(taken, 0), columns), neighbours, lows, hw)
+            _of_windows(there, here, columns - 1, windows, begin, count)
+            if even:
+                _forward_even(low, columns, count, there)
+            else:
+                _forward(low, starts, there)
+            _backward(low, starts, there)
+        for k in range(both):
+            weight = vmul(vset(of_weights), vread(address(weights, (m + k) * POLES)))
+            for n in range(2):
+                place = _part(w, sets, n, k)
+                for j in range(count):
+                    total[n, j] += vsum(vmul(weight, vread(place + VECTOR * j)))
+        m += both
+    return len(kept) + len(taken)        # numba gives memory back after its last use
+
+
+@njit()
+def _part(v, sets, n, k):
+    """Where a right side is for four poles, the k-th four of them; sets: see `_factor_even`."""
+    return v + (n * sets[0] + k * VECTOR // 2 if sets[1] == 2 else n * VECTOR // 2)
 
 
 @njit()
@@ -431,11 +498,11 @@ def remainder(fluxes, shares, spectra, sides, fibres, scales, poles, around, wor
         are. Half a reach around its bins that count is made exact, on stretches a reach longer on both sides
     scales: (m, 3): above which of its shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
     poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
-    around: (neighbours, windows, hw), int64. neighbours (some, 12): address of icov's block (nwave, 2 hw + 1) of the
-        fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, and elements of its
-        rows; the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet
-        to be made: then address of A_jj's diagonal in icov, and how many of its elements count; address of the band of
-        what the fibre beyond j takes from j, and elements of its rows.
+    around: (neighbours, windows, hw), int64. neighbours (some, 10): address of icov's block (nwave, 2 hw + 1) of the
+        fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, (nwave, half + 1);
+        the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet
+        to be made: then address of A_jj's diagonal in icov, how many of its elements count, and address of the band of
+        what the fibre beyond j takes from j, as wide as M_j's.
         windows (some, 5): first bin, last + 1, first bin of all of S, number of those, its address
     work: (work_size,), starts on a cache line
     """
@@ -450,4 +517,6 @@ def remainder(fluxes, shares, spectra, sides, fibres, scales, poles, around, wor
 
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
     """Elements of the work array of `remainder`; windows: bins of all of one fibre's."""
-    return LANES * (3 * (2 * max(hw, half + 1) + 2 + nwave) + 2 * (nwave + half + 1) * (half + 1) + windows**2)
+    columns = half + 1
+    return LANES * (5 * (2 * max(hw, columns) + 2 + nwave) + (nwave + 1 + 2 * columns + RING) * columns
+                    + windows**2)
