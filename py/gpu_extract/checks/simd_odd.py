@@ -3,25 +3,18 @@
 import numpy as np
 
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import address, prefetch
-
-LINE = 8      # numbers of a cache line, at least
-AHEAD = 2     # rows: how long before it is looked at a row is asked for; the next one is not where one ends
 
 
 @njit(cache=True)
 def look(rows, ivar, pix, columns, limits):
     """rows: (ny,) bool, whether ivar < 0, ivar > limits[0], ivar pix^2 > limits[1] or any of it is NaN in a row.
 
-    ivar, pix: whole images in rows without gaps; columns: (first, last) of those looked at
+    ivar, pix: whole images; columns: (first, last) of those looked at
     In float64 whatever the image is: a float32 may be 3e38, and its square is not one.
     """
     most, highest = limits
     first, last = columns
     for y in range(len(rows)):
-        for x in range(first, last, LINE):
-            prefetch(address(ivar, (y + AHEAD) * ivar.shape[1] + x))
-            prefetch(address(pix, (y + AHEAD) * ivar.shape[1] + x))
         weights, values = ivar[y, first:last], pix[y, first:last]
         suspect = False
         for x in range(len(weights)):

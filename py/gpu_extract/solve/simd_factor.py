@@ -11,11 +11,10 @@ from numba.extending import register_jitable
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (address, number, prefetch, vadd, vdiv, vless, vmax, vmul, vpick, vread, vroot,
-                                      vset, vsub, vsum, vtake, vturn1, vturn2, vturn3, vwrite, write)
+from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vless, vmax, vmul, vpick, vread, vroot, vset, vsub,
+                                      vsum, vtake, vturn1, vturn2, vturn3, vwrite, write)
 
 VECTOR = 8 * LANE
-LOOK_AHEAD = 2048      # bytes that a band is asked for in advance
 LOST = 1e-13           # of a diagonal: a pivot below that may be rounding, a dozen eps for each of the half-band's bins
 LEAST = LANE - 1       # half-band of a factor at least: four bins that are solved at once reach each other
 
@@ -90,11 +89,6 @@ def factorise(factor, roots, band):
                 vwrite(at + VECTOR * m, vset(0.0))
             if j < nwave:
                 _gather(at + VECTOR * (size - known), (a, b, c, d), known)
-                for k in range(LOOK_AHEAD, LOOK_AHEAD + step, 64):
-                    prefetch(a + k)
-                    prefetch(b + k)
-                    prefetch(c + k)
-                    prefetch(d + k)
                 a, b, c, d = a + step, b + b_step, c + c_step, d + d_step
                 _roots(address(four, 0), vread(at + VECTOR * (size - 1)))
                 for lane in range(min((nfibre - i + 1) // 2, LANE)):

@@ -6,11 +6,10 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (address, prefetch, vfma, vfold, vmax, vmin, vmul, vread8, vroot, vset8, vsum,
-                                      vwrite, vwrite_past)
+from gpu_extract.vectors.simd import (address, vfma, vfold, vmax, vmin, vmul, vread8, vroot, vset8, vsum, vwrite,
+                                      vwrite_past)
 
 EIGHT = 8     # float64 of the longest vector
-LINE = 16     # float32 of a cache line
 STRETCH = 64  # bins whose spots are looked at as one at first: columns change by less than a pixel
 
 
@@ -179,9 +178,6 @@ def in_order(corners):
     return order, begins.reshape(corners.shape[1:]), rows
 
 
-AHEAD = 2     # rows: how long before it is wanted a row of the image is asked for; the next one is not where one ends
-
-
 @njit(cache=True)
 def whiten_pixels(root, light, ivar, pix, inside, margin):
     """root = sqrt(ivar) and light = sqrt(ivar) pix of a part of an image, 0 where ivar is 0 and in a margin around it.
@@ -203,9 +199,6 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
     to_root, to_light = address(root, top * width), address(light, top * width)
     zero = least = most = brightest = none = vset8(0.0)
     for y in range(first, last):
-        for x in range(start, stop, LINE):
-            prefetch(address(ivar, (y + AHEAD) * ivar.shape[1] + x))
-            prefetch(address(pix, (y + AHEAD) * ivar.shape[1] + x))
         weight, value = ivar[y, start:stop], pix[y, start:stop]
         for x in range(stop - start):
             weights[x] = weight[x]
