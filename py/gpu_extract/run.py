@@ -29,7 +29,7 @@ from gpu_extract.known import known, looked_up_once
 from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_factor, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
-from gpu_extract.passes.variance import find_read_noise
+from gpu_extract.passes.variance import find_read_noise, too_quiet
 from gpu_extract.perf.compiling import compiling
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.ranks.comm import SERIAL
@@ -84,7 +84,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
             job = _job(image, psf, config, threads, dtype, start)
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         for said in (too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN),
-                     too_coarse(job.psf, config.wavelength)):
+                     too_coarse(job.psf, config.wavelength), too_quiet(job.noise)):
             if said:
                 recorder.warn(said)
         edges = cache(lambda: _beside(psf, job) if comm.rank == 0 and config.passes == 1 else [])

@@ -93,6 +93,13 @@ def test_median_99_percent_and_maximum(frame):
     assert (got.median, got.p99, got.maximum) == (0, pytest.approx(1), pytest.approx(5))
 
 
+@pytest.mark.parametrize("bit", sorted(set(SpecMask) - {SpecMask.WEAKBIN}))
+def test_every_bit_of_the_mask_counts(frame, bit):
+    """But WEAKBIN, which rounding of another core decides. COSMIC and ODDPIX came later and did not count."""
+    other = replace(frame, mask=frame.mask ^ np.uint32(bit))
+    assert not rows(compare_frames(other, frame, "frame"))["mask"].passed
+
+
 def test_mostly_masked_bins_are_not_judged_but_their_mask_is(frame):
     bad = frame.pixmask_fraction >= 0.5
     other = replace(frame, flux=np.where(bad, 1e6, frame.flux), ivar=np.where(bad, 7.0, frame.ivar),

@@ -7,7 +7,19 @@ import pytest
 from gpu_extract.data import Card, Image, Normal
 from gpu_extract.errors import InputError
 from gpu_extract.normal import Cut
-from gpu_extract.passes.variance import KEEP, REACH, SKEW, WIDTHS, find_read_noise, left_by, smooth, trusted, weigh
+from gpu_extract.passes.variance import (
+    KEEP,
+    REACH,
+    SKEW,
+    WIDTHS,
+    ReadNoise,
+    find_read_noise,
+    left_by,
+    smooth,
+    too_quiet,
+    trusted,
+    weigh,
+)
 
 RNG = np.random.default_rng(5)
 NOISE = np.array([[2.5, 2.7], [3.1, 3.3]])      # electron, of the amplifiers
@@ -196,6 +208,20 @@ def test_where_no_photon_has_come_there_may_be_light() -> None:
     found = smooth(normal_of(block[None]), x, None)[0]
     np.testing.assert_allclose(found[:12], 1 / 15, atol=1e-4)
     np.testing.assert_array_equal(found[38:43], [1, -189, 901, -189, 1])
+
+
+def test_photons_lacked_count_for_little_where_read_noise_hides_them() -> None:
+    """A tenth of K_jj from which on they count in full."""
+    x = -1e-4 * RNG.random((1, 80))
+    x[0, 40] = -900.0
+    found = smooth(normal_of(0.03 * gaussian(80)[None]), x, None)[0]
+    np.testing.assert_allclose(found[:12], 0.1 / 15, atol=1e-4)
+    assert found[40] == pytest.approx(-900 + 0.1 * 11)
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.19, True), (0.21, False)])
+def test_read_noise_that_is_next_to_none_is_told(value: float, told: bool) -> None:
+    assert bool(too_quiet(ReadNoise(np.full((2, 2), value), (40, 30), "header"))) == told and too_quiet(None) == ""
 
 
 @pytest.mark.parametrize(("photons", "line"), [(SKEW - 0.3, False), (SKEW + 0.3, True)])

@@ -209,7 +209,7 @@ class PassSteps(Steps):
                 self._launch(smooth.widen_lines, bins, y=target, other=y, reach=variance.REACH)
             y = target
         self._launch(smooth.lift, bins, y=y, least=1.0 / variance.WIDTHS[-1], lacked=variance.LACKED,
-                     same=variance.SAME)
+                     same=variance.SAME, full=variance.FULL)
         return y
 
     def _average(self, target: DeviceArray, other: DeviceArray, lines: str | None, width: int) -> None:

@@ -20,6 +20,8 @@ WIDTHS = 7, 15       # bins that are averaged: what is left of a bin's own noise
 FREQUENCIES = 128    # at which what an average follows of the noise is added up
 LACKED = 10.0        # photons that x may be below 0 by noise, where there are few: more is a line's doing
 SAME = 1e-6          # of it: closer than that to x is x
+FULL = 0.3           # of K_jj, as read noise of 0.5 gives it: where it is less, photons that are lacked count for less
+QUIET = 0.2          # electron: read noise below it leaves pixels beside a line with hardly any variance
 TURNS = 3
 HALF, WINGS = 0.5, 0.01     # of a spot's light on good pixels: from which on x is known by itself; K x / K 1 is known
 REACH = 3            # bins on each side of it that are kept as well
@@ -86,6 +88,15 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
     noise = np.concatenate([found.squared((int(row), 0), (1, pix.shape[1])) for row in rows])
     _check_electrons(ivar, pix, noise)
     return found
+
+
+def too_quiet(noise: ReadNoise | None) -> str:
+    """That read noise is so low that a model of counts is not enough beside lines, or nothing."""
+    if noise is None or noise.median >= QUIET:
+        return ""
+    return (f"the read noise is {noise.median:.2g} electron: errors beside lines may be far too small in several "
+            "passes, as pixels there have next to no variance where the model is below 0; give an ivar of the light "
+            "expected, and --passes 1")
 
 
 def _sample(image: Image) -> tuple[Array, Array, np.ndarray]:
@@ -179,7 +190,8 @@ def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
     for width in WIDTHS:
         y = _averaged(bands, (x, y), seen, error * left_by(bands, seen, width), width)
     alone = np.abs(y - x) <= SAME * (1.0 + np.abs(x))        # a bin between lines is an average of itself
-    return y + np.clip(-y, 0.0, LACKED) + np.where(alone, 1.0, 1.0 / WIDTHS[-1])
+    lacked = np.clip(-y, 0.0, LACKED) + np.where(alone, 1.0, 1.0 / WIDTHS[-1])
+    return y + lacked * np.minimum(bands[0] / FULL, 1.0)
 
 
 def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, error: Array, width: int) -> Array:

@@ -125,9 +125,12 @@ BLOCK(64) void widen_lines(index n, signed char *lines, double *y, const signed 
 }
 
 // y = with the light that no photon may have come of, of one in a bin where y is x (to `same`) and `least` elsewhere, and up
-// to 0 by `lacked` at most.
-BLOCK(128) void lift(index n, double *y, const double *x, double least, double lacked, double same)
+// to 0 by `lacked` at most; less where K_jj is below `full`.
+BLOCK(128) void lift(index n, double *y, const double *x, const double *icov, index nd, index hw, index nwave, double least,
+                     double lacked, double same, double full)
 {
     double apart = y[n] < x[n] ? x[n] - y[n] : y[n] - x[n], size = x[n] < 0.0 ? -x[n] : x[n];
-    y[n] += smaller(larger(-y[n], 0.0), lacked) + (apart <= same * (1.0 + size) ? 1.0 : least);
+    double more = smaller(larger(-y[n], 0.0), lacked) + (apart <= same * (1.0 + size) ? 1.0 : least);
+    double own = icov[(n / nwave * nd * (2 * hw + 1) + hw) * nwave + n % nwave];
+    y[n] += more * smaller(own / full, 1.0);
 }
