@@ -132,6 +132,36 @@ def scaled_envelope(bands: Array, place: int) -> list[Array]:
         return []
 
 
+def carried(bands: Array, first: int, gap: int) -> float:
+    """The largest canonical correlation, given the noise, between the bins below `first` and those from `first` + `gap`
+    on: so many sigma the former are off by where the latter are left out, over the S/N of these.
+
+    bands: (n, 2 hw + 1), one fibre's block A of icov. The bins between are eliminated, which leaves blocks that couple
+    by B, of h bins on both sides, and have the inverses P and R there: K^2 is the largest eigenvalue of B' P B R. So
+    no small number is a difference of large ones.
+    """
+    hw, n = bands.shape[1] // 2, len(bands)
+    lower, after = bands[:, hw:].T, first + gap
+    if not (hw and first > 0 and after < n):
+        return 0.0
+    low, high = max(first - hw, 0), min(after + hw, n)
+    near = squared(bands[low:high])
+    left, between, right = (slice(a - low, b - low) for a, b in ((low, first), (first, after), (after, high)))
+    into = near[between]
+    through = _solved(np.ascontiguousarray(lower[:, first:after]), np.hstack([into[:, left], into[:, right]]))
+    toward = near[left, right] - into[:, left].T @ through[:, first - low:]
+    inverses = []
+    for whole, part, here, solved in ((slice(0, first), left, slice(low, first), through[:, :first - low]),
+                                      (slice(after, n), right, slice(after, high), through[:, first - low:])):
+        unit = np.zeros((whole.stop - whole.start, here.stop - here.start))
+        rows = np.arange(here.start, here.stop) - whole.start
+        unit[rows, np.arange(len(rows))] = 1.0
+        alone = _solved(np.ascontiguousarray(lower[:, whole]), unit)[rows]
+        inverses.append(np.linalg.inv(np.linalg.inv(alone) - into[:, part].T @ solved))
+    square = np.linalg.eigvals(toward.T @ inverses[0] @ toward @ inverses[1]).real.max()
+    return float(np.sqrt(max(square, 0.0)))
+
+
 def bins_below(envelope: Array, limit: float, most: int) -> int:
     """First distance at which the envelope is below the limit; extrapolated by its last decay if it never is.
 

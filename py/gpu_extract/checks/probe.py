@@ -15,8 +15,9 @@ from gpu_extract.kernels.arena import borrowed
 from gpu_extract.plan import MOST_NEIGHBOURS, Plan, enough_neighbours
 from gpu_extract.spots import centres, corners, select
 
-# Measured on real frames (doc/method.md): a solution cut at distance k has an error of about 5 C(k)/C(0) sigma,
-# patches with the exact x 0.1 of that; masked pixels increase both up to 10 times. The margins below cover masks.
+# A solution that is cut has errors of the canonical correlation with what is left out times its S/N, 5 C(k)/C(0) sigma
+# on real frames (doc/method.md), patches with the exact x 0.1 of that; masked pixels increase both up to 10 times. The
+# margins below cover masks.
 SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
 LEAST = 1e-15    # of a number that is divided by
@@ -49,23 +50,41 @@ def measure_decay(psf: PsfModel, wavelength: tuple[float, float, float], toleran
     low, high = psf.wavelength_range
     most, limit = int((high - low) / wavelength[2]) + 1, SAFETY_CUT * tolerance
     for window in ideal.lengths(most):
-        envelopes, hidden, stretches = [], np.inf, ideal.windows(psf, wavelength, window)
+        envelopes, hidden, stretches, blocks = [], np.inf, ideal.windows(psf, wavelength, window), []
         for wave, place in stretches:
             with borrowed() as arena, ideal.told_apart(psf, wavelength):
                 bands = ideal.ideal(few, (0, few.nfibre), wave, arena, apart=True).icov[:, 0]
                 columns = ideal.columns_of(bands, place)
+                blocks += [(block, place) for block in bands.copy()]
             envelopes += [*ideal.envelopes_of(columns, place)]
             hidden = min(hidden, float((columns[:, place] * bands[:, place, bands.shape[2] // 2]).min()))
         cut = _cut_fibres(psf, wavelength, max(ideal.bins_below(e, limit, most) for e in envelopes))
         envelopes += [found for stretch in stretches for fibre in cut for found in _at_the_side(psf, fibre, *stretch)]
         beyond = max(ideal.bins_below(e, limit, most) for e in envelopes)
+        beyond = max(_carries(block, place, beyond, limit, most) for block, place in blocks)
         if beyond < window // 2:      # measured, not extrapolated
             break
     others = _others(psf, wavelength, limit ** (1 / max(beyond, 1)))
     with_others, patch = (min(most, max(away + ideal.bins_below(e, limit / share, most)
                                         for e in envelopes for away, share in others if share > limit))
                           for limit in (limit, SAFETY_PATCH * tolerance))
-    return Decay(with_others, patch, hidden, with_others - beyond)
+    patch = max(_carries(block, place, patch, SAFETY_PATCH * tolerance, most) for block, place in blocks)
+    return Decay(max(with_others, beyond), patch, hidden, max(with_others - beyond, 0))
+
+
+def _carries(block: Array, place: int, beyond: int, limit: float, most: int) -> int:
+    """The pad from `beyond` bins on whose canonical correlation with what lies outside is below the limit, both ways.
+
+    C of one bin falls by the limit over `beyond` bins: K, which is more where bins are hardly told apart, falls alike.
+    """
+    rate = -np.log(limit) / max(beyond, 1)
+    while beyond < most:
+        found = max(ideal.carried(each, n, beyond) for each, n in ((block, place + 1),
+                                                                    (block[::-1, ::-1], len(block) - place)))
+        if found <= limit:
+            break
+        beyond += max(int(np.ceil(np.log(found / limit) / rate)), 1)
+    return min(beyond, most)
 
 
 def _broadest(psf: PsfModel, wavelength: tuple[float, float, float]) -> set[int]:
