@@ -7,8 +7,9 @@ M = L D L^T and G = A_ij, U = G M^-1 G^T is made row by row, from the last bin t
     Z[j, j + a] = - sum_b l_b[j] Z[j + b, j + a],  Z[j, j] = 1 / D[j] - sum_b l_b[j] Z[j, j + b]      (Z = M^-1)
     V[p, c] = sum_k G[p, p + k] Z[p + k, c],  U[p, p + a] = sum_k V[p, p + a + k] G[p + a, p + a + k]
 
-(Takahashi, Fagan & Chin 1973). Sixteen neighbouring elements of a row are worked on at a time. Rows of Z begin a
-multiple of eight columns apart, and G is kept by diagonals: vectors of both mostly lie on cache lines.
+(Takahashi, Fagan & Chin 1973). Sixteen neighbouring elements of a row, of U and V those of two rows, are worked on at a
+time. Rows of Z begin a multiple of eight columns apart, and G is kept by diagonals: vectors of both mostly lie on cache
+lines.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
