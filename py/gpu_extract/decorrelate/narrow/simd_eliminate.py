@@ -7,8 +7,9 @@ M = L D L^T and G = A_ij, U = G M^-1 G^T is made row by row, from the last bin t
     Z[j, j + a] = - sum_b l_b[j] Z[j + b, j + a],  Z[j, j] = 1 / D[j] - sum_b l_b[j] Z[j, j + b]      (Z = M^-1)
     V[p, c] = sum_k G[p, p + k] Z[p + k, c],  U[p, p + a] = sum_k V[p, p + a + k] G[p + a, p + a + k]
 
-(Takahashi, Fagan & Chin 1973). Sixteen neighbouring elements of a row are worked on at a time. Rows of Z begin a
-multiple of eight columns apart, and G is kept by diagonals: vectors of both mostly lie on cache lines.
+(Takahashi, Fagan & Chin 1973). Sixteen neighbouring elements of a row, of U and V those of two rows, are worked on at a
+time. Rows of Z begin a multiple of eight columns apart, and G is kept by diagonals: vectors of both mostly lie on cache
+lines.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -106,35 +107,42 @@ def _invert(here, weights, wide, reach, step):
 
 
 @njit()
-def _row(out, given, near, sizes, step):
-    """Row p of V and of U: addresses of U[p, p], of G[p, p - hw], of Z[p - hw, p - hw]; sizes: (hw, half)
+def _rows(rooms, given, near, sizes, step):
+    """Rows p and p + 1 of V and of U: what both ask of Z and of G is read once.
 
-    out: (U, V, room for both); given: (address, bytes to the next diagonal); step: as in `_invert`
+    rooms: addresses of two rows of U, filled: element 1 + a of the second is U[p + 1, p + 1 + a]; and of two of V
+    given: (address of G[p, p - hw], bytes to the next diagonal); near: address of Z[p - hw, p - hw]
+    sizes: (hw, half); step: as in `_invert`
     """
-    (hw, half), (diagonal, apart) = sizes, given
-    u, v, end = out[0], out[1] + near % LINE, near + 8 * (2 * hw + half)
+    (hw, half), (diagonal, apart), (u, other, v, beside) = sizes, given, rooms
+    v, beside, end = v + near % LINE, beside + near % LINE, near + 8 * (2 * hw + half + 1)
     for at in range(near // LINE * LINE, end + 1, BYTES):
-        total, beside = vmul(vset16(number(diagonal)), vread16(at)), vset16(0.0)
-        for k in range(1, 2 * hw, 2):
-            total = vfma(vset16(number(diagonal + k * apart)), vread16(at + k * step), total)
-            beside = vfma(vset16(number(diagonal + (k + 1) * apart)), vread16(at + (k + 1) * step), beside)
-        vwrite(v + at - near, vadd(total, beside))
-    for a in range(0, 8 * half + 8, BYTES):
-        total, beside = vmul(vread16(v + a), vread16(diagonal + a)), vset16(0.0)
-        for k in range(1, 2 * hw, 2):
-            total = vfma(vread16(v + a + 8 * k), vread16(diagonal + a + k * apart), total)
-            beside = vfma(vread16(v + a + 8 * k + 8), vread16(diagonal + a + (k + 1) * apart), beside)
-        vwrite(u + a, vadd(total, beside))
+        here, last = vread16(at), vread16(at + (2 * hw + 1) * step)
+        one, two = vmul(vset16(number(diagonal)), here), vmul(vset16(number(diagonal + 2 * hw * apart + 8)), last)
+        for k in range(1, 2 * hw + 1):
+            here = vread16(at + k * step)
+            one = vfma(vset16(number(diagonal + k * apart)), here, one)
+            two = vfma(vset16(number(diagonal + (k - 1) * apart + 8)), here, two)
+        vwrite(v + at - near, one)
+        vwrite(beside + at - near, two)
+    for a in range(0, 8 * half + 16, BYTES):
+        here = vread16(diagonal + a)
+        one, two = vmul(vread16(v + a), here), vmul(vread16(beside + a), here)
+        for k in range(1, 2 * hw + 1):
+            here = vread16(diagonal + a + k * apart)
+            one, two = vfma(vread16(v + a + 8 * k), here, one), vfma(vread16(beside + a + 8 * k), here, two)
+        vwrite(u + a, one)
+        vwrite(other + a, two)
 
 
 @njit()
 def _sweep(taken, low, wide, given, z, rooms):
     """Rows of Z and of U, from the last bin to the first.
 
-    given: (address of G[0, -hw], bytes to the next diagonal); z: memory, see `_layout`; rooms: addresses, see `_row`
+    given: (address of G[0, -hw], bytes to the next diagonal); z: memory, see `_layout`; rooms: addresses, see `_rows`
     Z[r, c] is at place (r - first + hw) step + c - first + hw from `begin` on, while bins from `first` on are made.
     """
-    (nwave, columns), hw, half = taken.shape, rooms[2], taken.shape[1] - 1
+    (nwave, columns), hw, half = taken.shape, rooms[4], taken.shape[1] - 1
     back, step, begin, moved = _layout(hw, half, wide)
     z[:] = 0.0
     start, turned = address(z, begin), ROWS * (step + 1)
@@ -145,10 +153,11 @@ def _sweep(taken, low, wide, given, z, rooms):
             if hw <= p < nwave + hw:
                 _invert(here, address(low, (p - hw) * low.shape[1]), wide,
                         (2 * hw + half, min(back, nwave - 1 + hw - p)), 8 * step)
-            if p < nwave:
-                _row(rooms[:2], (given[0] + 8 * p, given[1]), here, (hw, half), 8 * step)
-                for a in range(columns):
-                    taken[p, a] = number(rooms[0] + 8 * a)
+            if n % 2 == 0 and p < nwave:
+                _rows(rooms[:4], (given[0] + 8 * p, given[1]), here, (hw, half), 8 * step)
+                for m in range(min(2, nwave - p)):
+                    for a in range(columns):
+                        taken[p + m, a] = number(rooms[m] + 8 * (a + m))
 
 
 @njit()
@@ -168,12 +177,13 @@ def _margin(hw, half, wide):
 
 @njit()
 def _places(nwave, hw, half, wide):
-    """Where in `work` are L, G by diagonals, x, y, Z, a row of U and one of V; and the end of it."""
+    """Where in `work` are L, G by diagonals, x, y, Z, two rows of U and two of V; and the end of it."""
     length, (back, step, begin, _) = nwave + 2 * _margin(hw, half, wide), _layout(hw, half, wide)
+    row = 2 * hw + half + 2 + 2 * LANES
     sizes = (nwave * factor_row(wide), (2 * hw + 1) * length, length, length,
-             begin + (ROWS + back + 1) * (step + 1), half + 1 + LANES, 2 * hw + half + 1 + 2 * LANES)
-    places = np.zeros(8, dtype=np.int64)
-    for n in range(7):
+             begin + (ROWS + back + 1) * (step + 1), half + 2 + LANES, half + 2 + LANES, row, row)
+    places = np.zeros(10, dtype=np.int64)
+    for n in range(9):
         places[n + 1] = places[n] + (sizes[n] + 7) // 8 * 8
     return places
 
@@ -210,7 +220,8 @@ def eliminate(taken, moved, own, beyond, between, x, work):
     # G[p, p + k] = A[p + k, p] there
     given = (diagonals + 8 * (2 * hw * length - hw), 8 * (1 - length)) if later else (diagonals, 8 * length)
     _move(moved, low, wide, given, (address(work, places[2] + margin), address(work, places[3] + margin)), x, hw)
-    _sweep(taken, low, wide, given, work[places[4]:places[5]], (address(work, places[5]), address(work, places[6]), hw))
+    rooms = (address(work, places[5]), address(work, places[6]), address(work, places[7]), address(work, places[8]), hw)
+    _sweep(taken, low, wide, given, work[places[4]:places[5]], rooms)
 
 
 @njit()

@@ -6,7 +6,8 @@ Let S = B + E, B the band and its windows, E the rest. Q(S) = sum_k c_k (I - t_k
 
 E is known by what it does to a vector: outside of windows it is - sum_j (U_j less its band), U_j = A_ij M_j^-1 A_ji
 what eliminating fibre j takes (M_j: A_jj less what the fibre beyond it takes from it); in windows it is what S has
-there outside of the window and of the band. A vector has eight lanes: four poles for the right side 1, and four for x.
+there outside of the window and of the band. A vector has eight lanes: eight poles for one of the right sides 1 and x,
+or four for both.
 
 All of it is local: only stretches around bins are looked at where what the band does to the flux is more than a quicker
 correction (simd_correct) can do. A row of the factor of B + t holds 1 / D, l_1, l_2 .. up to the end of the band or of
@@ -22,7 +23,7 @@ from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vfma, vhalf, 
 
 LANES = 8
 VECTOR = 8 * LANES      # bytes of one
-POLES = LANES // 2      # for each of the two right sides
+POLES = LANES // 2      # that are asked for at a time
 RING = 64               # rows of D l that are made before those still asked for are moved
 FAR = 3                 # reaches from a window from which on a stretch is one of its own
 
