@@ -3,11 +3,11 @@
 usage: psf_search.py [--seed 0] [--count 300] [--only KIND] [--replay SEED] [--smallest]
 
 Each seed is an arc of the camera tiny with one to three kinds of damage (bench/tools/psf_random.py), fitted by the
-program. A find is a fibre that is said to be fitted (STATUS 0, its bundle's CHI2 below 2 and ODD below 0.1, from which
-on the program warns) and whose spots are not within a bound of the true ones, which noise and the number of parameters
-give (bench/tools/psf_random.judged); or an error that is not one line with exit code 2 and no file. Prints for each
-kind how many problems had a file, how many were refused, how many fibres had which STATUS, and the finds. The exit code
-is 1 where there is any.
+program. A find is a fibre that is said to be fitted (STATUS 0, its bundle's CHI2 below 2, ODD and PSFERR below 0.1,
+from which on the program warns) and whose spots are not within a bound of the true ones, which noise and the number of
+parameters give (bench/tools/psf_random.judged); or an error that is not one line with exit code 2 and no file. Prints
+for each kind how many problems had a file, how many were refused, how many fibres had which STATUS, and the finds. The
+exit code is 1 where there is any.
 """
 import os
 import sys

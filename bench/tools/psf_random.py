@@ -29,7 +29,7 @@ PITCH = 0.57                    # Angstrom in a row
 SIGMA, TIMES = 1.1, 6.0         # pixels of a spot; standard deviations that a fitted trace may be off
 FLOOR, SHAPE_FLOOR = 0.05, 0.01     # pixels; of the peak: errors that no noise makes
 SEEN = 1.5                      # pixels: spots that are farther off are not compared pixel by pixel
-HIGH, MANY = 2.0, 0.1           # CHI2 and ODD of a bundle from which on it says itself that it is not right
+HIGH, MANY, WRONG = 2.0, 0.1, 0.1   # CHI2, ODD, PSFERR of a bundle from which on it says itself that it is not right
 
 
 @dataclass
@@ -311,13 +311,15 @@ def run(scene: Scene, folder: Path) -> Verdict:
 def judged(scene: Scene, path: Path) -> tuple[tuple[int, ...], list[str]]:
     """STATUS of the fibres, and what is wrong with a file.
 
-    Where STATUS is 0, the bundle's CHI2 below HIGH, ODD below MANY and APART below 0.1, between a fibre's first and
+    Where STATUS is 0, the bundle's CHI2 below HIGH, ODD below MANY, PSFERR below WRONG and APART below 0.1 (the program
+    warns from these on), between a fibre's first and
     last line: the root mean square of the distances of its spots from the true ones is at most FLOOR + TIMES sigma /
     (S/N) (number of the trace's coefficients)^1/2, (S/N)^2 being the sum over its lines, and that of shapes SHAPE_FLOOR
     + TIMES 0.15
     (number of the shapes' parameters)^1/2 / (S/N of the bundle). 0.15 is the root mean square of a spot over its peak;
     the noise leaves a chi squared of 1 for each parameter. In y, twice the list's own error comes on top, and a tenth
-    of it in shapes: traces follow the list.
+    of it in shapes: traces follow the list. A shift d of a Gaussian spot is a PSFERR of d / (2^1/2 SIGMA): WRONG is
+    0.16 pixel, three times FLOOR, and what noise alone makes of faint arcs is less.
     """
     psf = read_psf(path)
     with fits.open(path) as hdus:
@@ -327,6 +329,7 @@ def judged(scene: Scene, path: Path) -> tuple[tuple[int, ...], list[str]]:
         bundle = bundles[fibre // 5]
         mine = spots[(spots["FIBER"] == fibre) & (spots["FIRM"] > 0)]
         sound = fibres["STATUS"][fibre] == 0 and bundle["CHI2"] < HIGH and bundle["ODD"] < MANY
+        sound = sound and bundle["PSFERR"] < WRONG
         sound = sound and bundle["APART"] < 0.1
         if fibres["STATUS"][fibre] == 0 and not len(mine):
             finds.append(f"fibre {fibre} is said to be fitted to no spot")

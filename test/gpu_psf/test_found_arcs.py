@@ -8,6 +8,7 @@ from psf_random import KINDS, Verdict, run, scene_of
 from gpu_extract.io.psf import read_psf
 from gpu_extract.simulate.instrument import psf_model
 from gpu_psf import run as fitting
+from gpu_psf.cli import fit
 
 # what was wrong -> the seed and what was drawn from it: when another problem is drawn, the find has to be made anew
 FINDS = {
@@ -52,6 +53,14 @@ def test_what_was_found_is_mended(find: str, tmp_path: Path) -> None:
     scene = scene_of(int(seed))
     assert ", ".join(scene.words) == words, "another problem is drawn from this seed"
     assert run(scene, tmp_path).finds == ()
+
+
+def test_a_model_that_is_wrong_by_a_tenth_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faint lines on a continuum that waves, which no polynomial follows: chi2 1.7, PSFERR 0.15, shapes off by 0.12."""
+    said: list[str] = []
+    monkeypatch.setattr(fit.log, "warning", said.append)
+    assert run(scene_of(94036), tmp_path).finds == ()
+    assert any("a PSFERR above 0.1, the first, fibres 5-9, 1.7, 1 % and 0.15" in words for words in said)
 
 
 def test_a_problem_without_damage_is_fitted_and_right(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 NAME = "fit"
 TAIL = separated(float, "four numbers: core (pixels), scales in x and y, and index, e.g. 1,1,1,2", 4)
-HIGH, MANY = 2.0, 0.1   # chi squared of a bundle, and share of the cores' pixels left out, that bring a warning
+# chi squared of a bundle, share of the cores' pixels left out, and error of the model that bring a warning
+HIGH, MANY, WRONG = 2.0, 0.1, 0.1
 APART = 0.1             # pixels that arcs are shifted against each other, that bring one
 HELP = "fit traces and shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
@@ -176,11 +177,12 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
     if len(lost):
         log.warning(f"{len(lost)} of {len(rows)} bundles are not fitted; fibres {lost[0]['FIRST']}-{lost[0]['LAST']}: "
                     f"{lost[0]['REASON'].decode()} (the others: table BUNDLES)")
-    odd = rows[(rows["CHI2"] > HIGH) | (rows["ODD"] > MANY)]
+    odd = rows[(rows["CHI2"] > HIGH) | (rows["ODD"] > MANY) | (rows["PSFERR"] > WRONG)]
     if len(odd):
-        log.warning(f"{len(odd)} of {len(rows)} bundles have a chi2 above {HIGH:g} or more than {100 * MANY:.0f} % of "
-                    f"the pixels in the cores of spots left out, the first, fibres {odd[0]['FIRST']}-{odd[0]['LAST']}, "
-                    f"{odd[0]['CHI2']:.1f} and {100 * odd[0]['ODD']:.0f} %: lines are not where the list has them, or "
+        log.warning(f"{len(odd)} of {len(rows)} bundles have a chi2 above {HIGH:g}, more than {100 * MANY:.0f} % of "
+                    f"the pixels in the cores of spots left out, or a PSFERR above {WRONG:g}, the first, fibres "
+                    f"{odd[0]['FIRST']}-{odd[0]['LAST']}, {odd[0]['CHI2']:.1f}, {100 * odd[0]['ODD']:.0f} % and "
+                    f"{odd[0]['PSFERR']:.2f}: lines are not where the list has them, or "
                     "spots have another shape (then --spots tables)")
     apart = rows[rows["APART"] > APART]
     if len(apart):
