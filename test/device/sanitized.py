@@ -64,8 +64,10 @@ for half in (13, 29, 40):
     test_teams.test_as_one_thread(half)
     test_teams.test_definite(half, 1 - 1e-6)
     test_teams.test_poles(half, 5, 10.0, 17)
-with pytest.MonkeyPatch.context() as patched:
-    test_pass_kernels.test_outliers(7, patched)
+for counts in (False, True):
+    with pytest.MonkeyPatch.context() as patched:
+        test_pass_kernels.test_outliers(7, counts, patched)
+test_pass_kernels.test_missed_light(7)
 test_pass_kernels.test_rejected_pixels_in_bits()
 test_pass_kernels.test_smooth()
 for dtype, bare in ((np.float32, False), (np.float64, False), (None, False), (None, True)):
