@@ -1,6 +1,6 @@
 """What does a whole frame cost, as a user runs it: the command with reading and writing, on several ranks?
 
-usage: frame.py [--camera r] [--program dark] [--ranks 2] [--nspec 500] [--repeat 3] [--smallest]
+usage: frame.py [--camera r] [--program dark] [--passes 1] [--ranks 2] [--nspec 500] [--repeat 3] [--smallest]
 
 Runs `gpu_extract` on a simulated frame under mpiexec (--ranks 1: without), best of the repeats with warm caches,
 and the same launcher on a program that only imports what gpu_extract does: the difference is what the frame costs.
@@ -75,7 +75,7 @@ def timed(command: list[str]) -> tuple[float, dict[int, int]]:
 
 def main() -> int:
     """Measure and print."""
-    parser = parser_of(__doc__, ranks=2, nspec=500, repeat=3)
+    parser = parser_of(__doc__, ranks=2, nspec=500, repeat=3, passes=1)
     parser.add_argument("--camera", choices=("b", "r", "z"), default="r")
     parser.add_argument("--program", choices=("dark", "bright"), default="dark")
     args = parser.parse_args()
@@ -87,15 +87,16 @@ def main() -> int:
         timed([*program("gpu_simulate"), "--camera", args.camera, "--program", args.program,
                "-n", str(args.nspec), "--truth-out", "none", "-o", image])
         command = [*start, *program("gpu_extract"), "-n", str(args.nspec), "-i", image, "-p",
-                   f"{folder}/image-psf.fits", "-o", f"{folder}/frame.fits", "--perf", str(record)]
+                   f"{folder}/image-psf.fits", "-o", f"{folder}/frame.fits", "--perf", str(record),
+                   "--passes", str(args.passes)]
         imports = [*start, sys.executable, "-c", IMPORTS.format(mpi=args.ranks > 1)]
         timed(command)
         pairs = [(timed(imports)[0], timed(command)) for _ in range(args.repeat)]
         idle = min(pair[0] for pair in pairs)
         whole, peaks = min((pair[1] for pair in pairs), key=lambda pair: pair[0])
         stages, status = json.loads(record.read_text()), fits.getdata(f"{folder}/frame.fits", "STATUS")
-    print(f"{args.camera}, {args.program}, {args.nspec} fibres, {args.ranks} ranks: {whole:.2f} s; "
-          f"imports alone {idle:.2f} s; the frame costs {whole - idle:.2f} s")
+    print(f"{args.camera}, {args.program}, {args.nspec} fibres, {args.ranks} ranks, {args.passes} passes: "
+          f"{whole:.2f} s; imports alone {idle:.2f} s; the frame costs {whole - idle:.2f} s")
     print("peak memory per process: " + ", ".join(f"{peak / 1e9:.2f} GB" for peak in sorted(peaks.values())))
     spans = stages["ranks"][0]["spans"] if "ranks" in stages else stages["spans"]
     top = [(name, seconds) for name, depth, _, seconds, *_ in spans if depth == 0]
