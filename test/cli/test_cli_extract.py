@@ -405,6 +405,17 @@ def test_threads_are_set_for_the_libraries(files):
     assert [threads(NUMBA_NUM_THREADS=given, OMP_NUM_THREADS="3") for given in ("2", "0", "x")] == ["2", "3", "3"]
 
 
+@pytest.mark.parametrize("given", ["0", "x"])
+def test_programs_without_threads_load_numba_as_well(given):
+    """gpu_compare has no --threads; with 0 it ended in an internal error."""
+    code = ("from gpu_extract.cli.common import Parser, add_common_options, run_main\n"
+            "parser = Parser('a', 'b', 'c')\nadd_common_options(parser)\n"
+            "raise SystemExit(run_main(lambda: parser, lambda args: len(__import__('numba').__version__) > 99, []))")
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "NUMBA_NUM_THREADS": given},
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_main_job_on_a_real_psf(run, tmp_path, shared):
     """25 fibres, 501 bins, a PSF with tails, judged by specter's own extraction."""
     data = shared / "data"

@@ -132,6 +132,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     try:
         args = parser.parse_args(argv)
         settings_elsewhere()
+        drop_no_threads()
         start_logging(args.loglevel, args.log_times)
         return int(body(args))
     except SystemExit as leave:                  # --help, --version
@@ -206,13 +207,18 @@ def set_threads(threads: int | None) -> None:
     check_threads(threads)
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()       # a list is for nested regions
     usual = given if _counts(given) else "1"
-    if not _counts(os.environ.get("NUMBA_NUM_THREADS", usual)):     # numba does not even load with 0
-        del os.environ["NUMBA_NUM_THREADS"]
+    drop_no_threads()
     for variable in THREAD_VARIABLES:
         if threads is not None:
             os.environ[variable] = str(threads)
         else:
             os.environ.setdefault(variable, usual)
+
+
+def drop_no_threads() -> None:
+    """Take a NUMBA_NUM_THREADS that is no number, or 0, for one that is not given: numba does not even load with it."""
+    if not _counts(os.environ.get("NUMBA_NUM_THREADS", "1")):
+        del os.environ["NUMBA_NUM_THREADS"]
 
 
 def _counts(text: str) -> bool:
