@@ -8,7 +8,7 @@ from gpu_extract.decorrelate import wide
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.narrow.definite import Facts
-from gpu_extract.decorrelate.narrow.schur import Neighbours
+from gpu_extract.decorrelate.narrow.schur import ALIKE, Neighbours
 from gpu_extract.decorrelate.weak import band_tells
 from gpu_extract.kernels.arena import Arena
 
@@ -124,6 +124,39 @@ def test_facts_bracket_the_truth():
         assert facts.gamma <= np.linalg.eigvalsh(s / np.outer(scale, scale))[0]
 
 
+@pytest.mark.parametrize("mask", ["gap", "block"])
+def test_facts_of_the_narrowest_band_are_those_of_the_one_that_holds(mask):
+    """To what both differ by in the norm of S, where that is little; elsewhere they are asked for."""
+    bundle = make_bundle(6, 200, mask=mask, wing=0.05, stamp=(11, 13))
+    neighbours, known = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-8)), 0
+    neighbours.prepare((0, 6))
+    for i in range(6):
+        schur, facts = neighbours.complement(i), neighbours._facts_in_any(i)
+        if schur.holds and schur.room.half > neighbours.widths[0] and facts is not None:
+            known += 1
+            assert schur.facts.cond == facts.cond
+            (s,), slack = lit(bundle, i, whole(schur)), 1.0 - ALIKE
+            scale = np.sqrt(np.diag(s))
+            assert np.linalg.eigvalsh(s)[0] >= slack * schur.bound / facts.cond
+            assert np.linalg.eigvalsh(s / np.outer(scale, scale))[0] >= slack * facts.gamma
+            for apart in ("tail", "inner"):
+                found = neighbours.first._found[neighbours._has_windows(i)]
+                first, found[i] = found[i], found[i]._replace(**{apart: 1.01 * ALIKE})
+                assert neighbours._facts_in_any(i) is None
+                found[i] = first
+    assert known > 2
+
+
+def test_facts_that_are_known_are_not_asked_for(monkeypatch):
+    """A chain of bright lines takes wider bands: none of them is eliminated for a question."""
+    bundle = make_bundle(6, 200, mask="gap", wing=0.05)
+    neighbours = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-8))
+    monkeypatch.setattr(Neighbours, "_facts_in_any", lambda _, fibre: Facts(123.0 + fibre, 1e-6, 1e-3))
+    neighbours.prepare((0, 6))
+    wider = [i for i in range(6) if neighbours.complement(i).room.half > neighbours.widths[0]]
+    assert [neighbours._best[i].facts.cond for i in wider] == [123.0 + i for i in wider] and wider
+
+
 def test_facts_of_what_is_not_definite_or_not_finite():
     matrix = np.eye(40)
     matrix[20, 20] = -1.0
@@ -201,7 +234,7 @@ def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
     bundle, gamma = make_bundle(2, 40), 1e-5
     gauge = Neighbours(bundle.normal, bundle.x, Limits()).first.gauge
     sums = np.array([[(2.0 * shift)**2, 0.0, 0.0, 0.0, tail * gamma / 4.0]])
-    _, _, (excess,), _, (found,), _ = gauge._judged(sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)])
+    _, _, _, (excess,), _, (found,), _ = gauge._judged(sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)])
     assert (excess <= 1.0) == holds
     assert found == little
 

@@ -17,11 +17,15 @@ Blocks = tuple[tuple[int, Array], ...]
 
 
 class Wanted(NamedTuple):
-    """A fibre whose S is requested, the contributions of the fibres eliminated for it, and where all of S is kept."""
+    """A fibre whose S is requested, the contributions of the fibres eliminated for it, and where all of S is kept.
+
+    facts: what is known of S already, so that nothing has to be asked of it
+    """
 
     fibre: int
     shares: list[Share]
     windows: Sequence[Window] = ()
+    facts: Facts | None = None
 
 
 class Schur(NamedTuple):
@@ -31,7 +35,8 @@ class Schur(NamedTuple):
         of weight 0 are decoupled and hold `bound`, which bounds the largest eigenvalue
     windows: (first bin, (n, n)) of stretches in which all of S is kept
     facts: see definite.Facts; squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
-    tail: the elements that the band cuts off; excess: that, or the elements of windows beyond the band, over the limit
+    tail: the elements that the band cuts off; inner: those of windows beyond the band; both in S's own norm
+    excess: the larger one of both over its limit
     shift: the change of the flux by the band, in sigma; little: whether the quick correction is sufficient
     seam: difference between a window's S and the band's just outside the window, in S's own norm
     error: bound on the neglected terms, in S's own norm
@@ -45,6 +50,7 @@ class Schur(NamedTuple):
     facts: Facts
     squares: list[float]
     tail: float
+    inner: float
     excess: float
     shift: float
     little: bool
@@ -86,7 +92,7 @@ class Gauge:
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
         strong: dict[int, Facts] = {}
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
-        places = np.array([(each.fibre, room.take(), *left.at, *right.at)
+        places = np.array([(each.fibre, room.take(), *left.at, *right.at, each.facts is None)
                            for each, (left, right) in zip(wanted, shares, strict=True)])
 
         kernel, schur = simd_measure.measure(room.half), (room.bands, room.rests, room.diagonals, room.shifts, taken)
@@ -97,7 +103,7 @@ class Gauge:
         if not any(each.windows for each in wanted):
             run(slice(count), True, True)       # in one call: Python is slow between cache-filling kernels
         else:
-            for n, (fibre, _, windows) in enumerate(wanted):
+            for n, (fibre, _, windows, _) in enumerate(wanted):
                 run(slice(n, n + 1), True, False)
                 place, x, roots = int(places[n, 1]), c.spread[fibre, c.margin:], c.roots[fibre, c.margin:]
                 whole = put(windows, (room.band(place), taken, room.rest(place)), x[:c.nwave], roots[:c.nwave],
@@ -115,12 +121,12 @@ class Gauge:
                     passing = np.sum([share.taken for share in shares[n]], axis=0)
                     strong[n] = ask(room.band(int(places[n, 1])), passing, float(bounds[n]), STRONGER[coupling],
                                     self.work)
-        facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else facts_of(*each)
-                 for bound, each in zip(bounds.tolist(), answers.tolist(), strict=True)]
+        facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else each.facts or facts_of(*told)
+                 for each, bound, told in zip(wanted, bounds.tolist(), answers.tolist(), strict=True)]
         for n, found in strong.items():
             facts[n] = facts[n].also(found)
         judged = self._judged(sums, more, facts)
-        doubtful = [n for n, excess in enumerate(judged[2]) if facts[n].finer(excess)]
+        doubtful = [n for n, excess in enumerate(judged[3]) if facts[n].finer(excess)]
         for n in doubtful:
             band = room.band(int(places[n, 1]))
             facts[n] = facts[n].also(ask(band, band, float(bounds[n]), FINER[facts[n].gamma], self.work))
@@ -130,7 +136,7 @@ class Gauge:
                                                  strict=True)]
 
     def _judged(self, sums: Array, more: Array, facts: list[Facts]) -> list[list[Any]]:
-        """Squares, tails, excesses, shifts and seams of some fibres.
+        """Squares, tails, inner parts, excesses, shifts and seams of some fibres.
 
         sums: see simd_foresee; more: of windows, squares, inner, crossing, seam
         """
@@ -138,9 +144,10 @@ class Gauge:
         with np.errstate(over="ignore"):
             tail = 4.0 * np.maximum(sums[:, 4], more[:, 4]) / gamma
             shift = 0.5 * np.sqrt(sums[:, 0])
-            excess = np.maximum(tail / limits.tail, more[:, 3] / (limits.inner * gamma))
+            inner = more[:, 3] / gamma
+            excess = np.maximum(tail / limits.tail, inner / limits.inner)
         squares, little = sums[:, 1:4] + more[:, :3], shift <= np.array([limits.most_shift(f.cond) for f in facts])
-        return [array.tolist() for array in (squares, tail, excess, shift, little, more[:, 5] / gamma)]
+        return [array.tolist() for array in (squares, tail, inner, excess, shift, little, more[:, 5] / gamma)]
 
     def _sides(self, shares: list[Share], half: int) -> tuple[Share, Share]:
         """The contributions of fibres on both sides; missing fibres contribute nothing."""

@@ -30,6 +30,7 @@ DECAY = 4.0       # of the truncated part from one of the bands to the next, mea
 OF_POLES, LEFT = 6.0 * EPS, 5e-9   # sigma, that sums of poles leave of the largest x in all bins: up to so many times
                                    # x and the root of S's bound (measured: 2 to 6 eps); and what they may leave
 OF_CHAINS = 12     # diagonals more than icov's of what is eliminated in chains beside windows
+ALIKE = 2e-3       # of S in its own norm: two matrices that differ by less have the same facts
 NOTHING = 1e-16    # of neglected terms that come through a chain: they are some units, beside limits of 1e-10
 WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
 
@@ -58,6 +59,8 @@ class Neighbours:
         self.limits, self.couplings, self.windows = limits, self.first.couplings, self.first.windows
         self.widths = self.first.widths
         self._chains: dict[tuple[int, int, int, bool], Share] = {}
+        self._made: dict[tuple[int, int], Share] = {}       # of chains beside windows, in the widest band so far
+        self._chain_width = self._ahead = min(self.couplings.hw + OF_CHAINS, self.widths[-1])
         self._chain_ends: dict[tuple[int, bool], list[int]] = {}
         self._beyond: dict[int, float] = {}
         self._best: dict[int, Schur] = {}
@@ -94,17 +97,18 @@ class Neighbours:
         """Keep what was measured if it holds; otherwise measure in wider bands until one does."""
         self._best.update(found)
         wanted = {i: self._first_step(i, each) for i, each in found.items()}
+        last = len(self.widths) - 1
+        self._ahead = max(self._ahead, self.widths[min(max(wanted.values(), default=0) + 1, last)])
         for n, half in enumerate(self.widths[1:], 1):
-            last = n == len(self.widths) - 1
-            narrow = [i for i, step in wanted.items() if step == n or (last and step > n)]
+            narrow = [i for i, step in wanted.items() if step == n or (n == last and step > n)]
             if not narrow:
                 continue
             chained = {(j, i) for i in narrow for j in self._chains_of(i)}
             self.couplings.eliminate(sorted({j for i in narrow for j in self.couplings.eliminated(i)
                                              if (j, i) not in chained}), half)
             room = self.first.gauge.room(len(narrow), half)
-            for i, measured in zip(narrow, self.first.gauge.measure([self._wanted(i, half) for i in narrow], room),
-                                   strict=True):
+            asked = [self._wanted(i, half)._replace(facts=self._facts_in_any(i)) for i in narrow]
+            for i, measured in zip(narrow, self.first.gauge.measure(asked, room), strict=True):
                 self._best[i], steps = measured, _steps(measured.excess, self.widths[n:])
                 wanted[i] = n + steps if steps else 0
 
@@ -184,6 +188,11 @@ class Neighbours:
         """Facts about fibre i in the narrowest band, outside windows where `fibre` has them (then i has them, too)."""
         return self.first.facts(i, self._has_windows(fibre))
 
+    def _facts_in_any(self, fibre: int) -> Facts | None:
+        """The facts of S to second order in the narrowest band, if they are those of any band and of any order."""
+        first = self.first.at(fibre, windowed=self._has_windows(fibre))
+        return first.facts if first.tail + first.inner + self._outside(fibre) <= ALIKE else None
+
     def _wanted(self, fibre: int, half: int) -> Wanted:
         """All of S in windows, and outside of them to all orders that matter."""
         windowed = self._has_windows(fibre)
@@ -224,26 +233,31 @@ class Neighbours:
         return not windowed or all(self.first.tell_beside(fibre, window) for window in self.windows[fibre])
 
     def _share(self, j: int, fibre: int, half: int, windowed: bool) -> Share:
-        """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals.
-
-        Chains beside windows are made once, for all bands.
-        """
+        """The contribution to `fibre` of eliminating fibre j, chained or alone, with `half` diagonals."""
         if not self.first.chained(j, fibre, windowed):
             return self.couplings.share(j, fibre, half)
-        key, widest = (j, fibre, half, windowed), self.widths[-1]
+        key = (j, fibre, half, windowed)
         if key not in self._chains:
-            self._chains[key] = (self._share(j, fibre, widest, True).narrowed(half) if windowed and half < widest else
+            self._chains[key] = (self._beside_windows(j, fibre, half).narrowed(half) if windowed else
                                  self.couplings.share_of_rest(j, fibre, half,
                                                               self._taken_beyond(j, fibre, half, windowed)))
         return self._chains[key]
+
+    def _beside_windows(self, j: int, fibre: int, half: int) -> Share:
+        """The same of a chain beside windows, with so many diagonals or more: which of them are made changes no bit."""
+        made = self._made.get((j, fibre))
+        if made is None or made.taken.shape[1] <= half:
+            half = max(half, self._ahead)
+            made = self.couplings.share_of_rest(j, fibre, half, self._taken_beyond(j, fibre, half, True))
+            self._made[j, fibre] = made
+        return made
 
     def _taken_beyond(self, j: int, fibre: int, half: int, windowed: bool) -> Share:
         """What the fibre beyond j takes from it in a chain, in the band in which j is eliminated.
 
         Outside of windows what a band cuts off from j counts by the coupling alone, and OF_CHAINS diagonals do.
         """
-        wide = min(self.couplings.hw + OF_CHAINS, self.widths[-1])
-        return self._share(2 * j - fibre, j, wide if windowed else half, windowed)
+        return self._share(2 * j - fibre, j, self._chain_width if windowed else half, windowed)
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
         """A bound on what couplings to farther fibres change that were not, or not fully, taken into account: its own,

@@ -109,8 +109,8 @@ def measure(half: int) -> Any:
         where S is not finite; (n, 3) int64, answers to three sets of questions, 0 where they were not asked
     schur: (bands, rests, diagonals, shifts, taken): (count, rows, half + 1), thrice (count, nwave or more), see
         bands.py; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
-    icov: as in data.Normal; places: (n, 6) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
-        of both narrow.coupling.Share that take from it
+    icov: as in data.Normal; places: (n, 7) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
+        of both narrow.coupling.Share that take from it, and whether questions are asked of its S
     beside: (spread, roots), see narrow.coupling.Couplings
     questions: (sets, kinds): (m, 3 LANES), see `positive`; (2, 3) int64, the bits of the ratios, thetas and gammas
         among the answers to the first set and to the second, which is asked where one of the kinds got no yes from the
@@ -128,12 +128,12 @@ def measure(half: int) -> Any:
             fibre, place = places[n, 0], places[n, 1]
             band, rest = bands[place, before:before + nwave], rests[place, :nwave]
             if steps[0]:
-                bounds[n] = _assemble((band, taken, rest), icov, fibre, places[n, 2:4], places[n, 4:])
+                bounds[n] = _assemble((band, taken, rest), icov, fibre, places[n, 2:4], places[n, 4:6])
             if steps[1]:
                 foresee(sums[n], diagonals[place], rest, shifts[place], band, taken, spread[fibre, margin:],
                         roots[fibre, margin:])
                 answers[n] = 0
-                for m in range(3 if bounds[n] != 0.0 and bounds[n] < np.inf else 0):
+                for m in range(3 if places[n, 6] > 0 and bounds[n] != 0.0 and bounds[n] < np.inf else 0):
                     asked = _next(answers[n], questions[1], m)
                     if asked >= 0:
                         answers[n, m] = positive(questions[0][asked], bounds[n], work, band, taken, half)
