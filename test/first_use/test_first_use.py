@@ -16,7 +16,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import _mark, kernels_for
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.first_use import UNUSED, Estimate, kernel_claims, remove_unused
-from gpu_extract.first_use.kernel_claims import Claims, claim_of, is_claimed
+from gpu_extract.first_use.kernel_claims import Claims, is_claimed
 from gpu_extract.first_use.kernel_list import (
     EXTRACT,
     PASSES,
@@ -30,6 +30,7 @@ from gpu_extract.first_use.kernel_list import (
     spelt,
 )
 from gpu_extract.io.presets import presets
+from gpu_extract.io.whose import claim, lock_name
 from gpu_extract.kernels.kernel_cache import turns
 from gpu_extract.kernels.kernel_store import ENDING, Store
 from gpu_extract.run import prepare
@@ -167,7 +168,7 @@ print(count, [words[:2] for words in told[:1] + told[-1:]])
 def test_the_cache_is_filled_by_other_processes_and_then_left_alone(tmp_path: Path) -> None:
     assert run(FILL, tmp_path) == ["2 [(0, 2), (2, 2)]"]
     files = sorted(tmp_path.rglob("*" + ENDING))
-    assert len(files) == 2 and not list(tmp_path.rglob("*" + kernel_claims.CLAIM))
+    assert len(files) == 2 and not list(tmp_path.rglob(".*.lock"))
     assert run(FILL, tmp_path) == ["0 []"]
     files[0].write_bytes(files[0].read_bytes()[:-1])
     assert run(FILL, tmp_path) == ["1 [(0, 1), (1, 1)]"]
@@ -212,7 +213,7 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path)
         said.append(worker.communicate(timeout=120)[0])
         assert worker.returncode == 0
     assert sorted(said) == ["", "compiled\n"]
-    assert len(list(tmp_path.rglob("*" + ENDING))) == 1 and not list(tmp_path.rglob("*" + kernel_claims.CLAIM))
+    assert len(list(tmp_path.rglob("*" + ENDING))) == 1 and not list(tmp_path.rglob(".*.lock"))
 
 
 @pytest.fixture
@@ -226,14 +227,14 @@ def folder_of(kept: Store) -> Path:
 
 
 def test_a_claim_of_a_process_that_has_ended_is_void(kept: Store) -> None:
-    path = claim_of(folder_of(kept), NAME)
-    code = (f"from gpu_extract.first_use.kernel_claims import _claimed; from pathlib import Path; "
-            f"_claimed(Path({str(path)!r}))")
+    path = folder_of(kept) / NAME
+    code = f"import os; from gpu_extract.io.whose import claim; claim({str(path)!r}); os._exit(0)"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert path.exists() and not is_claimed(folder_of(kept), NAME)
-    assert Claims().take(kept, NAME) is None and is_claimed(folder_of(kept), NAME)     # it is ours now
-    Claims().release(kept, NAME)
-    assert not path.exists()
+    assert lock_name(path).exists() and not is_claimed(folder_of(kept), NAME)
+    claims = Claims()
+    assert claims.take(kept, NAME) is None and is_claimed(folder_of(kept), NAME)     # it is ours now
+    claims.release(kept, NAME)
+    assert not lock_name(path).exists()
 
 
 def test_what_another_process_makes_is_waited_for(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +255,7 @@ def test_what_could_not_be_made_is_claimed_no_longer(kept: Store) -> None:
     claims = Claims()
     assert claims.take(kept, NAME) is None and claims.take(kept, NAME) is None
     claims.give_up()
-    assert not claim_of(folder_of(kept), NAME).exists()
+    assert not lock_name(folder_of(kept) / NAME).exists()
 
 
 @pytest.mark.parametrize(("place", "arguments"), [("decorrelate.narrow.simd_correct.correct", ["int64"]),
@@ -284,13 +285,15 @@ def test_a_kernel_that_is_gone_is_left_out(kept: Store, monkeypatch: pytest.Monk
     assert len(said) == 2 and "decorrelate.narrow.simd_correct.renamed" in said[0] and "backend.gone.gone" in said[1]
 
 
-def test_a_claim_of_another_machine_is_not_waited_for_for_ever(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, clock = claim_of(folder_of(kept), NAME), [0.0]
-    path.write_text("12345678 1 1\n", encoding="ascii")
+def test_a_process_that_hangs_is_not_waited_for_for_ever(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    others, clock = claim(folder_of(kept) / NAME), [0.0]
     monkeypatch.setattr(kernel_claims, "now", lambda: clock[0])
     monkeypatch.setattr(kernel_claims, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + 10.0))
-    assert Claims().take(kept, NAME) is None
-    assert kernel_claims.PATIENCE < clock[0] < kernel_claims.PATIENCE + 20.0
+    claims = Claims()
+    assert others is not None and claims.take(kept, NAME) is None
+    assert kernel_claims.PATIENCE <= clock[0] < kernel_claims.PATIENCE + 20.0
+    claims.release(kept, NAME)          # which is not ours
+    assert is_claimed(folder_of(kept), NAME)
 
 
 # ---- how long, and what is said -------------------------------------------------------------------------------------
