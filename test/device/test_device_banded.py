@@ -25,7 +25,7 @@ from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import WORST
 from gpu_extract.decorrelate.poles import LADDER, unit_poles
 from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
-from gpu_extract.device import device_sizes, device_tables
+from gpu_extract.device import device_tables
 from gpu_extract.device.cuda import lanes
 from gpu_extract.device.cuda.text import eliminate, measure, names, poles, sweeps
 from gpu_extract.device.device_banded import BandedCore
@@ -533,7 +533,7 @@ def test_fibres_that_touch_those_after_the_next(mask: str) -> None:
 
 
 def test_a_chain_that_is_too_long_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_sizes, "DEEPEST", 1)
+    monkeypatch.setattr(device_tables, "DEEPEST", 1)
     found = on_device(bundle("gap", 0.02))
     assert (found.status[0] == Status.FAILED).all(), "three fibres beyond the next matter to the first"
     assert (found.status[2] == Status.GOOD).all()

@@ -10,7 +10,7 @@ from gpu_code import SAMPLES, Code
 from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.cuda.lanes import couple_launches
 from gpu_extract.device.cuda.text import FOLDER, TextKernel, all_kernels
-from gpu_extract.device.device_sizes import WIDEN
+from gpu_extract.device.device_tables import WIDEN
 
 
 def check_texts(kernels: tuple[TextKernel, ...], capability: tuple[int, int]) -> dict[TextKernel, Code]:

@@ -5,14 +5,14 @@ the CPU's. The first that fails is named in one line, with what to do.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpu_extract.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpu_extract.device.cuda.seam import Device, DeviceArray
+    from gpu_extract.device.cuda.seam import Device
 
 WORDS = 1 << 20            # float64 numbers that are copied there and back
 MOST_FLUX, MOST_OTHER = 1e-8, 1e-9      # sigma; of ivar, relative, and of R
@@ -59,8 +59,10 @@ def first_device() -> "Device":
 
 def _copies(device: "Device") -> str:
     """Numbers that differ everywhere, there and back."""
+    from gpu_extract.device.memory import tables_from, tables_on
+
     sent = np.random.default_rng(1).random(WORDS)
-    found = _back(device, _there(device, sent))
+    found = tables_from(device, tables_on(device, {"sent": sent}), device.stream())["sent"]
     if not np.array_equal(found, sent):
         raise Differs(f"{(found != sent).sum()} of {WORDS} numbers came back changed")
     return f"{sent.nbytes >> 20} MB there and back, every bit the same"
@@ -69,18 +71,19 @@ def _copies(device: "Device") -> str:
 def _kernel(device: "Device") -> str:
     """The factor of a tridiagonal matrix, cut into tiles, against L D L^T."""
     from gpu_extract.device.cuda.text import sweeps
+    from gpu_extract.device.memory import tables_from, tables_on
 
     nwave, lanes, tile = 300, 40, 64
     band = np.zeros((nwave, 2, lanes))
     band[:, 0], band[:-1, 1] = 2.5 + 0.01 * np.arange(lanes), -1.0
     tiles = -(-nwave // tile)
-    given, gate = _there(device, band.ravel()), _there(device, np.zeros(lanes, np.int32))
-    halo, low = _there(device, np.zeros(tiles * lanes, np.int32)), _there(device, np.zeros(band.size))
-    matrix, stream = (0, 0, 1, 2 * lanes, lanes, nwave, tile, lanes), device.stream()
-    device.launch(sweeps.settle.sized(1), tiles * lanes, (halo, gate, given, *matrix), stream)
-    device.launch(sweeps.factor.sized(1), tiles * lanes, (low, halo, gate, given, *matrix), stream)
-    _wait(device, stream)
-    found = _back(device, low).reshape(nwave, 2, lanes)
+    there = tables_on(device, {"low": np.zeros(band.size), "halo": np.zeros(tiles * lanes, np.int32),
+                               "gate": np.zeros(lanes, np.int32), "band": band.ravel()})
+    known = there["halo"], there["gate"], there["band"], 0, 0, 1, 2 * lanes, lanes, nwave, tile, lanes
+    stream = device.stream()
+    device.launch(sweeps.settle.sized(1), tiles * lanes, known, stream)
+    device.launch(sweeps.factor.sized(1), tiles * lanes, (there["low"], *known), stream)
+    found = tables_from(device, {"low": there["low"]}, stream)["low"].reshape(nwave, 2, lanes)
     pivot = band[0, 0].copy()
     for row in range(nwave):
         error = np.abs(found[row, 0] * pivot - 1.0).max()
@@ -114,27 +117,6 @@ def _frame(device: "Device") -> str:
     if not (flux < MOST_FLUX and ivar < MOST_OTHER and matrix < MOST_OTHER):
         raise Differs(found)
     return found
-
-
-def _there(device: "Device", values: np.ndarray) -> "DeviceArray":
-    """An array on the device."""
-    staged, there = device.pinned(values.shape, values.dtype), device.empty(values.shape, values.dtype)
-    stream = device.stream()
-    staged[...] = values
-    device.upload(staged, there, stream)
-    _wait(device, stream)
-    return there
-
-
-def _back(device: "Device", there: "DeviceArray") -> np.ndarray:
-    found, stream = device.pinned(there.shape, there.dtype), device.stream()
-    device.download(there, found, stream)
-    _wait(device, stream)
-    return found
-
-
-def _wait(device: "Device", stream: Any) -> None:
-    device.finish(device.record(stream))
 
 
 INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"

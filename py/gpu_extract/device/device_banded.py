@@ -1,7 +1,7 @@
 """The banded core on a device: all fibres of a piece at once, every decision taken on the device.
 
 The mathematics and the limits are those of decorrelate.banded and narrow.schur. What is left to the CPU is marked
-FAILED: fibres whose narrow band does not hold, and those with more than device_sizes.DEEPEST fibres in a row that
+FAILED: fibres whose narrow band does not hold, and those with more than device_tables.DEEPEST fibres in a row that
 matter to each other.
 """
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from gpu_extract.device.cuda.lanes import (
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
-from gpu_extract.device.device_sizes import Sizes
+from gpu_extract.device.device_tables import Sizes
 from gpu_extract.device.memory import Arrays, Slot, tables_on
 from gpu_extract.seams import Recorder
 

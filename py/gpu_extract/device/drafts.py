@@ -57,15 +57,15 @@ class Drafts:
     lights: dict[int, Light] = field(default_factory=dict)
     odd: list[list[IntArray]] = field(default_factory=list)
 
-    def make(self, recorder: Recorder, warn: Callable[[str], None], *, graphs: bool) -> None:
-        """The first pass, of all bundles of the rank; warn: see GpuFrames; graphs: see Flow.queue."""
+    def make(self, recorder: Recorder, warn: Callable[[str], None]) -> None:
+        """The first pass, of all bundles of the rank; warn: see GpuFrames."""
         flow, job, crew = self.flow, self.job, self.crew
         with recorder.span("queue"):
-            flow.draft(self.image, noise_of(job), recorder, graphs=graphs)
+            flow.draft(self.image, noise_of(job), recorder)
         with crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
                 find = partial(odd_pixels, flow, self.image, job, piece.bundles)
-                told, odd = take_piece(flow, p, find, recorder, rows={}, graphs=graphs, turn=DRAFT)
+                told, odd = take_piece(flow, p, find, recorder, rows={}, turn=DRAFT)
                 self.odd.append(odd)
                 for b, bundle in enumerate(piece.bundles):
                     facts, _ = facts_of(flow, told, b, bundle)

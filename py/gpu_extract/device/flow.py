@@ -36,21 +36,16 @@ COPIERS = 4     # threads that fill pinned memory: they reach what a socket's me
 
 class Core(Protocol):
     """A core on the device: its work memory is made once, for pieces of one shape. It asks for copies and kernels
-    alone, the same ones for every frame."""
+    alone, the same ones for every frame. room: that memory, None: it takes some of the device."""
 
-    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
-        """Queue the decorrelation of a piece; recorder: times its steps."""
-
-
-class CoreMaker(Protocol):
-    """Makes cores; the class of one."""
+    def __init__(self, device: Device, shape: PieceShape, *, room: dict[str, DeviceArray] | None = None): ...
 
     @staticmethod
     def plan(shape: PieceShape) -> memory.Arrays:
-        """The work memory of a core."""
+        """The work memory."""
 
-    def __call__(self, device: Device, shape: PieceShape, *, room: dict[str, DeviceArray] | None = None) -> Core:
-        """A core; room: its work memory, None: it takes some of the device."""
+    def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
+        """Queue the decorrelation of a piece; recorder: times its steps."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +83,13 @@ class Flow:
     """Memory, streams and events for a task, cut into `pieces` that go round over `slots` slots.
 
     crew: copies pixels into pinned memory; it has nothing else to do while a frame is queued
+    replays: False: nothing is replayed, since a recorder watches the device's steps
     What it allocates is freed when it is forgotten; that must not be before `Device.close` or all results were taken.
     """
 
-    def __init__(self, device: Device, task: Task, pieces: Sequence[Piece], *, slots: int, make_core: CoreMaker,
+    replays = True
+
+    def __init__(self, device: Device, task: Task, pieces: Sequence[Piece], *, slots: int, make_core: type[Core],
                  warn: Callable[[str], None], crew: Crew):
         self.device, self.task, self.pieces, self._warn, self._crew = device, task, pieces, warn, crew
         count = min(slots, len(pieces))
@@ -157,11 +155,9 @@ class Flow:
         return {"cuts": cuts, "places": places, "starts": starts, "y0": y0, "x0": x0,
                 "targets": self._landings[n].places}
 
-    def queue(self, image: Image, recorder: Recorder, *, graphs: bool = True,
-              turn: Turn = ONCE) -> dict[str, np.ndarray]:
+    def queue(self, image: Image, recorder: Recorder, turn: Turn = ONCE) -> dict[str, np.ndarray]:
         """Queue a pass over a frame; all pieces of the one before must have been taken.
 
-        graphs: False: nothing is replayed, since a recorder watches the device's steps
         Returns the frame's rows where it is the last pass, by the names of data.Rows, in pinned memory that is theirs
         alone; a piece's are there when it was taken.
         """
@@ -173,17 +169,17 @@ class Flow:
             if turn.first:
                 with recorder.span("stage"):
                     self._stage(n, image)
-            self._queue_piece(n, recorder, graphs, turn)
+            self._queue_piece(n, recorder, turn)
             self._queue_rows(n, rows, recorder)
         return rows
 
-    def again(self, n: int, odd: Sequence[IntArray], rows: dict[str, np.ndarray], recorder: Recorder, *,
-              graphs: bool, turn: Turn = ONCE) -> dict[str, np.ndarray]:
+    def again(self, n: int, odd: Sequence[IntArray], rows: dict[str, np.ndarray], recorder: Recorder,
+              turn: Turn) -> dict[str, np.ndarray]:
         """Piece n once more, which was taken, without the odd pixels of its bundles, (n, 2) y and x: what is told of it
         then. rows: from `queue`; the other arguments are those of it."""
         for b, bundle in enumerate(self.pieces[n].bundles):
             mask_pixels(*self._planes(n, b), odd[b], (0, self.task.geometries[bundle].staged.start))
-        self._queue_piece(n, recorder, graphs, turn)
+        self._queue_piece(n, recorder, turn)
         self._queue_rows(n, rows, recorder)
         return self.take(n)
 
@@ -202,12 +198,12 @@ class Flow:
                       for place, source in zip(self._planes(n, b), (image.pix, image.ivar), strict=True)]
         self._crew.each(_copy, parts, COPIERS)
 
-    def _queue_piece(self, n: int, recorder: Recorder, graphs: bool, turn: Turn = ONCE) -> None:
+    def _queue_piece(self, n: int, recorder: Recorder, turn: Turn) -> None:
         """A pass of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
         stream, work, key = self._stream(n), partial(self._do_piece, n, recorder, turn), (n, turn)
         if key not in self._seen:
             self.device.get_ready(partial(self._do_piece, n, NULL, turn))
-        if not graphs or self._graphs is None or key not in self._seen:
+        if not self.replays or self._graphs is None or key not in self._seen:
             self._seen.add(key)
             work()
             return
@@ -289,12 +285,7 @@ class Flow:
 
     def _fetch(self, arrays: Mapping[str, DeviceArray]) -> dict[str, np.ndarray]:
         """Arrays of the device, by name, on the host; waits for them, beside what is queued."""
-        found = {}
-        for name, source in arrays.items():
-            found[name] = self.device.pinned(source.shape, source.dtype)
-            self.device.download(source, found[name], self._aside)
-        self.device.finish(self.device.record(self._aside))
-        return found
+        return memory.tables_from(self.device, arrays, self._aside)
 
 
 def as_it_is(image: Image) -> bool:

@@ -19,7 +19,7 @@ from gpu_extract.device.cuda.seam import Device
 from gpu_extract.device.cuda.text import passes
 from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.device.drafts import Drafts, Letters, pasts_by_cpu
-from gpu_extract.device.flow import LAST, ONCE, CoreMaker, Flow, Task, staged_type
+from gpu_extract.device.flow import LAST, ONCE, Core, Flow, Task, staged_type
 from gpu_extract.device.geometry import bundle_geometry, cut_pieces, psf_tables
 from gpu_extract.device.memory import sizes_of
 from gpu_extract.device.pass_flow import PassFlow
@@ -39,23 +39,11 @@ SLOTS = 4       # pieces in flight
 MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with the part of a spot that is off the CCD
 
 
-@dataclass(frozen=True)
-class _Warm:
-    """What is kept from one frame to the next: the flow, which knows the job that it was made for.
-
-    psf: a copy without its name; pixels: type and shape of images
-    """
-
-    psf: PsfModel
-    pixels: tuple[Any, ...]
-    flow: Flow
-
-    def fits(self, job: Job, bundles: tuple[int, ...], pixels: tuple[Any, ...]) -> bool:
-        """Whether it serves another frame: what a PSF says counts, not who read it or how often it was checked."""
-        task, alike = self.flow.task, ("config", "decay", "dropped", "dtype")
-        return (task.mine == bundles and self.pixels == pixels
-                and all(getattr(task.job, name) == getattr(job, name) for name in alike)
-                and same(self.psf, replace(job.psf, name="")))
+def _asked(image: Image, job: Job, mine: tuple[int, ...]) -> tuple[Any, ...]:
+    """All that a flow depends on: what a PSF says counts, not who read it or how often it was checked."""
+    noise = None if job.noise is None else (str(noise_type(job.noise)), job.noise.split)
+    types = str(job.dtype), str(staged_type(image))
+    return replace(job.psf, name=""), job.config, job.decay, job.dropped, mine, types, image.shape, noise
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,7 @@ class GpuFrames(Backend):
     warm_bins = 40       # a few half-bands: kernels are compiled for the band's width
     beside = True
 
-    def __init__(self, open_device: Callable[[], Device], *, core: CoreMaker = BandedCore, most: int | None = None,
+    def __init__(self, open_device: Callable[[], Device], *, core: type[Core] = BandedCore, most: int | None = None,
                  slots: int = SLOTS, cpu: Backend = CPU, warn: Callable[[str], None] = lambda _: None,
                  threads: int | None = None):
         self._open, self._core, self._most, self._slots = open_device, core, most, slots
@@ -113,7 +101,7 @@ class GpuFrames(Backend):
         self._crew = Crew(usable_cores() if threads is None else threads)
         self._device: Device | None = None
         self._watched = False
-        self._warm: _Warm | None = None
+        self._warm: tuple[tuple[Any, ...], Flow] | None = None      # what the flow was made for, copied, and the flow
 
     @property
     def device(self) -> Device:
@@ -137,7 +125,7 @@ class GpuFrames(Backend):
         """That of the last frame."""
         if self._warm is None:
             raise InternalError("no frame has gone through the device yet")
-        return self._warm.flow
+        return self._warm[1]
 
     @property
     def warm(self) -> bool:
@@ -187,6 +175,7 @@ class GpuFrames(Backend):
         """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
         try:
             flow = self._flow_for(image, job, mine, letters)
+            flow.replays = not self._watched
             drafts = self._draft(flow, image, job, recorder, letters) if isinstance(flow, PassFlow) else None
             return self._take(flow, image, job, mine, recorder, drafts, meanwhile)
         except Exception as error:
@@ -199,10 +188,9 @@ class GpuFrames(Backend):
 
     def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...], letters: Letters) -> Flow:
         """The flow of the frame before, or a new one."""
-        dtype = staged_type(image)
-        pixels = dtype, image.shape, None if job.noise is None else (noise_type(job.noise), job.noise.split)
-        if self._warm is not None and self._warm.fits(job, mine, pixels):
-            return self._warm.flow
+        asked = _asked(image, job, mine)
+        if self._warm is not None and same(self._warm[0], asked):
+            return self._warm[1]
         self._warm = None       # the next one, with a PSF of its own, takes its memory from the pools again
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
@@ -210,13 +198,13 @@ class GpuFrames(Backend):
                                            for n, bundle in enumerate(job.plan.bundles) if n not in mine]
         several = passes_of(job, mine, geometries, others)
         sizes = sizes_of(job.psf.stamp, [*geometries, *(several.known if several else ())], tables,
-                         dtypes=(dtype, job.dtype), model=job.config.model, several=several is not None)
+                         dtypes=(staged_type(image), job.dtype), model=job.config.model, several=several is not None)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         kind = Flow if several is None else PassFlow
         flow = kind(self.device, Task(job, geometries, tables, sizes, fibres, mine, several), pieces, slots=self._slots,
                     make_core=self._core, warn=self._warn, crew=self._crew)
-        self._warm = _Warm(copied(replace(job.psf, name="")), pixels, flow)
+        self._warm = copied(asked), flow
         return flow
 
     def _shrink(self, bundles: int) -> None:
@@ -232,7 +220,7 @@ class GpuFrames(Backend):
     def _draft(self, flow: PassFlow, image: Image, job: Job, recorder: Recorder, letters: Letters) -> Drafts:
         """The first of two passes, and its light to where it is needed."""
         drafts = Drafts(flow, job, image, self._crew)
-        drafts.make(recorder, self._warn, graphs=not self._watched)
+        drafts.make(recorder, self._warn)
         with recorder.span("exchange"):
             drafts.exchange(letters)
         return drafts
@@ -240,15 +228,15 @@ class GpuFrames(Backend):
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
               drafts: Drafts | None, meanwhile: Callable[[], object]) -> Rows:
         """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
-        graphs, turn = not self._watched, LAST if drafts else ONCE
+        turn = LAST if drafts else ONCE
         with recorder.span("queue"):
-            queued = flow.queue(image, recorder, graphs=graphs, turn=turn)
+            queued = flow.queue(image, recorder, turn)
             frame = _Frame(flow, image, job, mine, Rows(flow.task.fibres, models=(), notes={}, **queued), drafts)
         meanwhile()
         with self._crew.nothing_left():
             for p, piece in enumerate(flow.pieces):
                 find = partial(drafts.odd_of, p) if drafts else partial(odd_pixels, flow, image, job, piece.bundles)
-                told, odd = take_piece(flow, p, find, recorder, rows=queued, graphs=graphs, turn=turn)
+                told, odd = take_piece(flow, p, find, recorder, rows=queued, turn=turn)
                 works: list[Work] = []
                 for b in range(len(piece.bundles)):
                     with recorder.span("bundle"):

@@ -119,6 +119,16 @@ def tables_on(device: Device, tables: Mapping[str, np.ndarray]) -> dict[str, Dev
     return found
 
 
+def tables_from(device: Device, arrays: Mapping[str, DeviceArray], stream: Any) -> dict[str, np.ndarray]:
+    """Arrays of the device, by name, on the host; waits for them, behind what is queued on the stream."""
+    found = {}
+    for name, source in arrays.items():
+        found[name] = device.pinned(source.shape, source.dtype)
+        device.download(source, found[name], stream)
+    device.finish(device.record(stream))
+    return found
+
+
 class Slot:
     """Device memory for one piece, or one core, at a time, large enough for any of `plans`, and views of it."""
 

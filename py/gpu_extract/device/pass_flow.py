@@ -89,13 +89,13 @@ class PassFlow(Flow):
                 steps.draft()
         steps.tell()
 
-    def draft(self, image: Image, noise: ReadNoise, recorder: Recorder, *, graphs: bool) -> None:
+    def draft(self, image: Image, noise: ReadNoise, recorder: Recorder) -> None:
         """Queue the first pass over a frame; `take` waits for its pieces."""
         self._noise = noise
         numbers = pass_plan.noise_numbers(noise)
         for staged in self._staged:
             staged["noises"][:] = numbers
-        self.queue(image, recorder, graphs=graphs, turn=DRAFT)
+        self.queue(image, recorder, DRAFT)
 
     def spread(self) -> None:
         """The light of all bundles that are known onto the pixels of this rank's; all drafts must have been taken."""

@@ -8,7 +8,7 @@ from gpu_extract.checks.odd_pixels import NO_PIXELS, may_be_odd
 from gpu_extract.data import NOT_MEASURED, Array, Image, IntArray
 from gpu_extract.decorrelate.banded import NARROW
 from gpu_extract.device.cuda.text import gradients
-from gpu_extract.device.flow import ONCE, Flow, Turn
+from gpu_extract.device.flow import Flow, Turn
 from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN
 from gpu_extract.seams import Recorder
 from gpu_extract.solve import TOLERANCE
@@ -25,8 +25,7 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
 
 
 def take_piece(flow: Flow, p: int, find: Callable[[Array], list[IntArray]], recorder: Recorder, *,
-               rows: dict[str, np.ndarray], graphs: bool,
-               turn: Turn = ONCE) -> tuple[dict[str, np.ndarray], list[IntArray]]:
+               rows: dict[str, np.ndarray], turn: Turn) -> tuple[dict[str, np.ndarray], list[IntArray]]:
     """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again, and with
     more iterations where those that were queued did not do.
 
@@ -37,9 +36,9 @@ def take_piece(flow: Flow, p: int, find: Callable[[Array], list[IntArray]], reco
     with recorder.span("odd pixels"):
         odd = find(told["seen"])
     if turn.first and any(map(len, odd)):
-        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn)
+        told = flow.again(p, odd, rows, recorder, turn)
     if is_undone(told):
-        told = flow.again(p, odd, rows, recorder, graphs=graphs, turn=turn._replace(patient=True))
+        told = flow.again(p, odd, rows, recorder, turn._replace(patient=True))
     return told, odd
 
 
