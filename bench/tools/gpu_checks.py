@@ -78,8 +78,8 @@ def left_to_cpu(frame: Frame | None) -> int:
 
 def open_backend(ranks: int = 1, warn: Callable[[str], None] = print, **options: Any) -> GpuFrames:
     """The GPU, as one of so many ranks on it, and on the host's cores."""
+    from gpu_extract.cli.device import budget
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
-    from gpu_extract.device.share import budget
     from gpu_extract.perf.recorder import usable_cores
 
     free, total = memory_of(0)

@@ -8,11 +8,10 @@ import pytest
 from astropy.io import fits
 from simulated_device import SimulatedDevice
 
-from gpu_extract.cli.device import choose_backend
+from gpu_extract.cli.device import budget, choose_backend
 from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.device.cuda import real
 from gpu_extract.device.frames import GpuFrames
-from gpu_extract.device.share import budget
 from gpu_extract.errors import InputError
 from gpu_extract.ranks.comm import SERIAL, SerialComm
 

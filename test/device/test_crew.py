@@ -13,11 +13,11 @@ from device_case import CONFIG, HostCore, four_bundles, on_cpu, on_device, small
 from simulated_device import SimulatedDevice
 
 from extraction import assert_same_bits
+from gpu_extract.cli.device import threads_of
 from gpu_extract.data import Frame
 from gpu_extract.device import remedy
 from gpu_extract.device.crew import Crew
 from gpu_extract.device.frames import GpuFrames
-from gpu_extract.device.share import threads_of
 from gpu_extract.errors import InputError
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.ranks.comm import SERIAL

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gpu_extract.arrays import read_only
-from gpu_extract.device.share import CONTEXT, KEPT, budget, share_of
+from gpu_extract.cli.device import CONTEXT, KEPT, budget, share_of
 from gpu_extract.device.simd_stage import LINE, copy_past
 
 GIB = 1 << 30

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gpu_extract.cli.report import summary, summary_line
 from gpu_extract.errors import InputError
 from gpu_extract.perf.record import Run, parse_run, read_run
-from gpu_extract.perf.summary import summary, summary_line
 from gpu_perf.metrics import metrics_of, pop_metrics, stages, windows
 from gpu_perf.run_report import Asked, tables_of, verdict_of
 from gpu_perf.run_tables import outside_stages, stage_table

@@ -1,5 +1,6 @@
 """The device of a run: a GPU where there is one and nobody refuses it, else the CPU; the same on all ranks."""
 import platform
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from gpu_extract.device.frames import GpuFrames
     from gpu_extract.first_use import Tell
     from gpu_extract.seams import Comm
+
+KEPT = 256 << 20       # bytes of a device that are nobody's: the driver's, and what libraries take for themselves
+CONTEXT = 600 << 20    # bytes that a rank's context and its libraries take before it has allocated anything
 
 
 def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | None = None,
@@ -58,7 +62,6 @@ def open_gpu(comm: "Comm", devices: int, cpu: "Backend",
     """
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
     from gpu_extract.device.frames import GpuFrames
-    from gpu_extract.device.share import budget, share_of
 
     node_rank, node_ranks = comm.on_node()
     number, ranks = share_of(node_rank, node_ranks, devices)
@@ -73,10 +76,37 @@ def open_gpu(comm: "Comm", devices: int, cpu: "Backend",
 
 def own_threads(comm: "Comm") -> int:
     """How many threads this rank may use of its node; all ranks call this."""
-    from gpu_extract.device.share import threads_of
     from gpu_extract.perf.recorder import which_cores
 
     node, cores = platform.node(), which_cores()
     gathered = comm.gather([(comm.rank, (node, cores))])
     ranks: list[tuple[str, list[int]]] = comm.share(lambda: gathered or [])
     return threads_of(cores, [others for name, others in ranks if name == node])
+
+
+def share_of(node_rank: int, node_ranks: int, devices: int) -> tuple[int, int]:
+    """The number of the device of the rank with this number on its node, and how many ranks share it.
+
+    Devices are counted as the CUDA runtime does, after CUDA_VISIBLE_DEVICES; a number among all ranks says nothing.
+    """
+    number = node_rank % devices
+    return number, len(range(number, node_ranks, devices))
+
+
+def budget(total: int, free: int, ranks: int) -> int:
+    """Bytes that each of the ranks of a device may allocate, so that all of them can.
+
+    total, free: bytes of the device, and what of them is free while none of the ranks has allocated anything; their
+    contexts may be there already or still to come, other programs' memory is not free.
+    """
+    return max(min(free, total - ranks * CONTEXT) - KEPT, 0) // ranks
+
+
+def threads_of(cores: Iterable[int], ranks: Sequence[Iterable[int]]) -> int:
+    """Threads of a rank that may run on these cores; ranks: the cores of all ranks of its node, its own among them.
+
+    Those that may run on one of the same cores share them: all ranks where a launcher binds none, itself alone where
+    each is bound to cores of its own.
+    """
+    own = set(cores)
+    return max(len(own) // max(sum(not own.isdisjoint(others) for others in ranks), 1), 1)

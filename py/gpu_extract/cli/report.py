@@ -3,14 +3,15 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from gpu_extract.cli.common import log, show_progress
-from gpu_extract.perf.record import parse_run
-from gpu_extract.perf.recorder import Recorder, Span, peak_memory
-from gpu_extract.perf.summary import summary_line
+from gpu_extract.perf.record import Rank, is_communication, outside, parse_run
+from gpu_extract.perf.recorder import COMPILE, Recorder, Span, peak_memory
 
 if TYPE_CHECKING:
     from gpu_extract.data import Frame
 
 _PIECE = "bundle"      # the span that ends when a bundle is done
+START, COMMUNICATION, OTHER = "start-up", "communication", "other"
+_LEAST = 0.0005        # seconds that are said
 
 
 class Progress(Recorder):
@@ -85,3 +86,40 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
     log.info(f"time: {summary_line(rank)}")
     log.info(f"memory: {peak_memory() / 1e6:.0f} MB at most")
     log.info(f"file: {output}")
+
+
+def summary(rank: Rank) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Seconds of the outermost stages, with what came before the first and between them; of those that they hold.
+
+    Compilation is a stage of its own, in no other one.
+    """
+    outer: dict[str, float] = {START: rank.before}
+    held: dict[str, dict[str, float]] = {}
+    names: list[str] = []          # the outer and the inner stage that the span at hand lies in
+    for span in outside(s for s in rank.spans if not s.thread):
+        del names[span.depth:]
+        if span.name == COMPILE:
+            outer[COMPILE] = outer.get(COMPILE, 0.0) + span.seconds
+            if names:
+                outer[names[0]] -= span.seconds
+            if len(names) > 1:
+                held[names[0]][names[1]] -= span.seconds
+        elif is_communication(span):
+            if span.depth == 0:
+                outer[COMMUNICATION] = outer.get(COMMUNICATION, 0.0) + span.seconds
+        elif span.depth < 2:
+            sums = held.setdefault(names[0], {}) if names else outer
+            sums[span.name] = sums.get(span.name, 0.0) + span.seconds
+            names.append(span.name)
+    return {**outer, OTHER: rank.unaccounted}, held
+
+
+def summary_line(rank: Rank) -> str:
+    """The same in words."""
+    outer, held = summary(rank)
+    said = []
+    for name, seconds in outer.items():
+        inner = ", ".join(f"{n} {s:.3f} s" for n, s in held.get(name, {}).items() if s >= _LEAST)
+        if seconds >= _LEAST:
+            said.append(f"{name} {seconds:.3f} s{f' ({inner})' if inner else ''}")
+    return f"{', '.join(said)}; {sum(outer.values()):.3f} s in all"
