@@ -3,8 +3,10 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 from gpu_extract.data import Image
+from gpu_extract.errors import InternalError
 from gpu_extract.exposure.flow import _header_only
 from gpu_extract.exposure.threads import Group, Reader
 from gpu_extract.ranks.comm import SERIAL
@@ -37,12 +39,24 @@ def test_a_reader_that_is_closed_takes_no_more() -> None:
     end = time.monotonic() + 10
     while len(work.read_so_far) < 2 and time.monotonic() < end:
         time.sleep(0.01)
-    reader.done()                                   # there is room for one more, and for one after that
     closing = threading.Thread(target=reader.close, daemon=True)
     closing.start()
     closing.join(10)
     assert not closing.is_alive()
-    assert len(work.read_so_far) <= 3
+    assert work.read_so_far == [0, 1]
+
+
+def test_what_is_no_frames_failure_stops_the_run() -> None:
+    """It is raised once the reader is closed: what no frame is to blame for must not be lost with a thread."""
+    class Broken(Numbers):
+        def hold(self, rank: int = 0) -> int | None:
+            raise OSError("no numbers")
+
+    stop = threading.Event()
+    reader = Reader(Looks(), Group(0, SERIAL, Broken(range(10)), stop, NULL))
+    assert reader.next() is None and stop.is_set()
+    with pytest.raises(InternalError, match="no numbers"):
+        reader.close()
 
 
 def test_what_waits_to_be_written_holds_no_pixels() -> None:

@@ -64,8 +64,7 @@ def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
             number, loaded = first
             frame, outcome = _compute(group, extract, number, loaded)
             group.comm.release()
-            if reader is not None and writer is not None:
-                reader.done()
+            if writer is not None:
                 if frame is None:
                     work.release(number)
                     group.note(outcome)

@@ -4,17 +4,17 @@ Kernels and most of what reading and writing consist of let other threads run,
 and nothing has to be copied between them; bench/exposure.py measures what they
 cost, and what a process would (doc/exposures.md).
 """
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpu_extract.data import Frame
 from gpu_extract.exposure.frames import Loaded, Outcome, State, Work, as_error
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.seams import Comm, Numbers
 
-AHEAD = 1              # frames read ahead of the one in work
 _LOOK = 0.1            # seconds between two looks at the wish to stop
 
 
@@ -45,55 +45,62 @@ class Group:
 
 
 class _Helper:
-    """A thread whose errors are not lost: what is not a frame's failure stops the run, and is raised by `close`."""
+    """A thread that does one thing at a time. Its errors are not lost: what is not a frame's failure stops the run, and
+    is raised by `close`."""
 
     def __init__(self, name: str, work: Work, group: Group):
         self._work, self._group = work, group
-        self._broken: Exception | None = None
-        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
-        self._thread.start()
+        self._pool = ThreadPoolExecutor(1, name)
+        self._last: Future[Any] | None = None
 
-    def _run(self) -> None:
-        """What the thread does."""
+    def _begin(self, task: Callable[..., Any], *args: Any) -> None:
+        self._last = self._pool.submit(self._guarded, task, *args)
 
-    def _guarded(self) -> None:
+    def _guarded(self, task: Callable[..., Any], *args: Any) -> Any:
         try:
-            self._run()
-        except Exception as error:
-            self._broken = error
+            return task(*args)
+        except Exception:
             self._group.stop.set()
+            raise
 
-    def _join(self) -> None:
-        self._thread.join()
-        if self._broken is not None:
-            raise as_error(self._broken) from self._broken
+    def close(self) -> None:
+        """Wait for the end of what is under way; nothing is begun any more."""
+        self._pool.shutdown()
+        error = self._last and self._last.exception()
+        if isinstance(error, Exception):
+            raise as_error(error) from error
 
 
 class Reader(_Helper):
-    """Reads the next frame while one is in work; holds AHEAD frames at most beside that one.
+    """Reads the next frame while one is in work.
 
     Where no frame is left and the group has nothing to do, it borrows what another has read and not begun.
     """
 
     def __init__(self, work: Work, group: Group):
-        self._numbers = group.numbers
-        self._closed = False
-        self._room = threading.Semaphore(AHEAD + 1)
-        self._ready: queue.Queue[tuple[int, Loaded] | None] = queue.Queue()
         super().__init__("reader", work, group)
+        self._numbers = group.numbers
+        self._begin(self._read, self._numbers.hold)
 
     def next(self) -> tuple[int, Loaded] | None:
         """The next frame that could be read, None where there is no more or the run is to stop."""
-        while not self._group.stop.is_set():
-            try:
-                found = self._ready.get(timeout=_LOOK)
-            except queue.Empty:
-                continue
+        while True:
+            found = self._awaited()
+            if found is None and not self._group.stop.is_set():
+                self._begin(self._read, self._numbers.borrow)
+                found = self._awaited()
             if found is None:
                 return None
+            self._begin(self._read, self._numbers.hold)
             if self._numbers.begin(found[0]) and self._claim(found[0]):
                 return found
-            self.done()
+
+    def _awaited(self) -> tuple[int, Loaded] | None:
+        """What is being read, once it is there; None where there is nothing, or the run is to stop."""
+        while not self._group.stop.is_set():
+            if self._last is not None and wait([self._last], _LOOK).done and not self._group.stop.is_set():
+                found: tuple[int, Loaded] | None = self._last.result()
+                return found
         return None
 
     def _claim(self, number: int) -> bool:
@@ -107,88 +114,40 @@ class Reader(_Helper):
             self._group.note(Outcome(number, state))
         return state is None
 
-    def done(self) -> None:
-        """The frame that `next` gave is not needed any more: there is room for another."""
-        self._room.release()
-
-    def close(self) -> None:
-        """Take no more, and wait for the end of what is being read."""
-        self._closed = True
-        self._room.release(AHEAD + 1)
-        self._join()
-
-    def _run(self) -> None:
-        while not self._group.stop.is_set():
-            self._room.acquire()
-            number = self._take()
-            if number is None:
-                self._ready.put(None)
-                return
+    def _read(self, take: Callable[[], int | None]) -> tuple[int, Loaded] | None:
+        """The first frame of those that are taken that has to be made and can be read; None where there is none."""
+        while not self._group.stop.is_set() and (number := take()) is not None:
             loaded = self._load(number)
-            if loaded is None:
-                self._room.release()
-            else:
-                self._ready.put((number, loaded))
-            del loaded
-
-    def _take(self) -> int | None:
-        """The next number; where there is none, one of another group, once there is nothing to do here."""
-        number = None if self._closed else self._numbers.hold()
-        if number is None:
-            for _ in range(AHEAD):
-                self._room.acquire()
-            number = None if self._closed else self._numbers.borrow()
-            self._room.release(AHEAD)
-        return number
+            if loaded is not None:
+                return number, loaded
+        return None
 
     def _load(self, number: int) -> Loaded | None:
         """A frame's input; None where there is nothing to do or it cannot be read."""
         try:
             with self._group.recorder.span("look"):
                 done = self._work.is_done(number)
-            if done:
-                self._tell(Outcome(number, State.SKIPPED))
-                return None
-            with self._group.recorder.span("read"):
-                return self._work.read(number)
+            if not done:
+                with self._group.recorder.span("read"):
+                    return self._work.read(number)
+            outcome = Outcome(number, State.SKIPPED)
         except Exception as error:
-            self._tell(failed(number, error))
-            return None
-
-    def _tell(self, outcome: Outcome) -> None:
-        """Tell of a frame that is not worked on, if it is not another group's by now."""
-        if self._numbers.begin(outcome.number):
+            outcome = failed(number, error)
+        if self._numbers.begin(number):           # if it is not another group's by now
             self._group.note(outcome)
+        return None
 
 
 class Writer(_Helper):
     """Writes one frame while the next is in work."""
 
     def __init__(self, work: Work, group: Group):
-        self._room = threading.Semaphore(1)
-        self._ready: queue.Queue[tuple[Outcome, Loaded, Frame] | None] = queue.Queue()
         super().__init__("writer", work, group)
 
     def put(self, outcome: Outcome, loaded: Loaded, frame: Frame) -> None:
         """Have a frame written; waits for the one before."""
-        while not self._room.acquire(timeout=_LOOK):
-            if self._broken is not None:
-                return
-        self._ready.put((outcome, loaded, frame))
-
-    def close(self) -> None:
-        """Wait until everything is written."""
-        self._ready.put(None)
-        self._join()
-
-    def _run(self) -> None:
-        while True:
-            item = self._ready.get()
-            if item is None:
-                return
-            self._write(*item)
-            del item
-            self._room.release()
+        if self._last is None or self._last.exception() is None:
+            self._begin(self._write, outcome, loaded, frame)
 
     def _write(self, outcome: Outcome, loaded: Loaded, frame: Frame) -> None:
         try:
