@@ -216,8 +216,9 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Backend
 def get_ready(image: Image, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder,
               backend: Backend) -> None:
     """Compile the kernels that are not yet compiled; all ranks call this. Those that are there are loaded on use."""
-    if not backend.get_ready(psf, config, comm, recorder):
-        comm.first(lambda: None if backend.warm else warm_up(image, psf, config, backend))
+    if not backend.get_ready(psf, config, comm, recorder) and comm.size > 1:       # else nobody waits for it
+        number, _ = comm.on_node()
+        comm.by_node(lambda: None if number or backend.warm else warm_up(image, psf, config, backend))
 
 
 def notes_of(job: Job, parts: list[Rows], backend: Backend) -> dict[str, Any]:

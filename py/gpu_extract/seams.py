@@ -183,9 +183,3 @@ class Comm:
     def by_node(self, work: Callable[[], object]) -> None:
         """Do something on all ranks of rank 0's node, then on those of all others, while the rest wait asleep."""
         work()
-
-    def first(self, work: Callable[[], object]) -> None:
-        """Do something on rank 0, then on one rank of every other node, while the others wait.
-
-        For what fills a cache; where nobody else waits for it, nothing is done.
-        """

@@ -152,15 +152,6 @@ def nested(comm: Comm) -> None:
         pass
 
 
-def check_first(comm: Comm) -> None:
-    """On one node rank 0 alone does it."""
-    done = []
-    comm.first(lambda: done.append(1))
-    assert len(done) == (comm.rank == 0)
-    with expected(InputError, "first", comm.rank != 0), comm.together():
-        comm.first(lambda: fail(InputError("first")))
-
-
 def check_asked(comm: Comm) -> None:
     """On one node: asked on one rank, answered to all; done by all, and what one raises all raise."""
     for answer in (True, False):
@@ -183,7 +174,6 @@ if __name__ == "__main__":
                       check_asked):
             check(world)
             world.barrier()
-        check_first(world)
         check_disagreement(world)
     if world.rank == 0:
         print(f"all right on {world.size} ranks", file=sys.stdout)

@@ -5,7 +5,6 @@ else has to come to a certain place for it, so a rank that computes for minutes 
 nobody waiting. Nothing here imports MPI: its module is handed over.
 """
 import threading
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,7 @@ from gpu_extract.seams import Numbers, Told
 _PAUSE = 2e-3            # seconds between two looks for a message
 _NONE = -1               # in place of a number: there is no more
 _ASK, _ANSWER = 1, 2     # tags
-
-
-class _Word(IntEnum):
-    """What a rank says to rank 0, with a number and a state."""
-
-    TAKE = 0
-    TELL = 1
-    STOP = 2
-    LEAVE = 3
-    HOLD = 4
-    BORROW = 5
-    BEGIN = 6
+_VERBS = "take", "hold", "borrow", "begin", "tell", "stop", "leave"      # what a rank asks rank 0 for
 
 
 class Served(Numbers):
@@ -51,22 +39,19 @@ class Served(Numbers):
             if not self._comm.Iprobe(self._mpi.ANY_SOURCE, _ASK, status):
                 sleep(_PAUSE)
                 continue
-            source = status.Get_source()
-            self._comm.Recv(said, source, _ASK)
-            word, number, state = (int(n) for n in said)
-            if word == _Word.LEAVE:
+            rank = status.Get_source()
+            self._comm.Recv(said, rank, _ASK)
+            verb, number, state = (int(n) for n in said)
+            if _VERBS[verb] == "leave":
                 there -= 1
-            elif word == _Word.TELL:
-                self.tell(number, state)
-            elif word == _Word.STOP:
-                self.stop()
             else:
-                self._answer(source, _Word(word), number)
+                self._answer(rank, _VERBS[verb], number, state)
 
-    def _answer(self, rank: int, word: _Word, number: int) -> None:
-        verbs = {_Word.TAKE: self.take, _Word.HOLD: lambda: self.hold(rank),
-                 _Word.BORROW: lambda: self.borrow(rank), _Word.BEGIN: lambda: self.begin(number)}
-        given = verbs[word]()
+    def _answer(self, rank: int, verb: str, number: int, state: int) -> None:
+        asked: dict[str, Any] = {
+            "take": self.take, "hold": lambda: self.hold(rank), "borrow": lambda: self.borrow(rank), "stop": self.stop,
+            "begin": lambda: self.begin(number), "tell": lambda: self.tell(number, state)}
+        given = asked[verb]()
         self._comm.Send(np.array([_NONE if given is None else given], dtype=np.int64), rank, _ANSWER)
 
 
@@ -78,39 +63,37 @@ class Asked(Numbers):
         self._comm = comm
 
     def take(self) -> int | None:
-        return self._ask(_Word.TAKE)
+        return self._ask("take")
 
     def hold(self, rank: int = 0) -> int | None:
-        return self._ask(_Word.HOLD)
+        return self._ask("hold")
 
     def borrow(self, rank: int = 0) -> int | None:
-        return self._ask(_Word.BORROW)
+        return self._ask("borrow")
 
     def begin(self, number: int) -> bool:
-        return self._ask(_Word.BEGIN, number) == 1
+        return self._ask("begin", number) == 1
 
     def tell(self, number: int, state: int) -> None:
-        with self._lock:
-            self._say(_Word.TELL, number, state)
+        self._ask("tell", number, state)
 
     def stop(self) -> None:
-        with self._lock:
-            self._say(_Word.STOP)
+        self._ask("stop")
 
     def close(self) -> None:
         with self._lock:
-            self._say(_Word.LEAVE)
+            self._say("leave")
         self._comm.Free()
 
-    def _ask(self, word: _Word, number: int = 0) -> int | None:
+    def _ask(self, verb: str, number: int = 0, state: int = 0) -> int | None:
         """Say something, and wait asleep for the answer."""
         with self._lock:
-            self._say(word, number)
+            self._say(verb, number, state)
             answer = np.empty(1, dtype=np.int64)
             request = self._comm.Irecv(answer, 0, _ANSWER)
             while not request.Test():
                 sleep(_PAUSE)
         return None if answer[0] == _NONE else int(answer[0])
 
-    def _say(self, word: _Word, number: int = 0, state: int = 0) -> None:
-        self._comm.Send(np.array([word, number, state], dtype=np.int64), 0, _ASK)
+    def _say(self, verb: str, number: int = 0, state: int = 0) -> None:
+        self._comm.Send(np.array([_VERBS.index(verb), number, state], dtype=np.int64), 0, _ASK)

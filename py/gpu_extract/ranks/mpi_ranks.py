@@ -174,15 +174,6 @@ class MpiComm(Comm):
                 if bool(lowest[0] == 0) is turn:
                     work()
 
-    def first(self, work: Callable[[], Any]) -> None:
-        node, _ = self._nodes()
-        with self.together():
-            if self.rank == 0:
-                work()
-        with self.together():
-            if self.rank != 0 and node.Get_rank() == 0:
-                work()
-
     def _agree(self, verb: str, failure: GpuExtractError | None = None) -> None:
         """Wait for all ranks; raise on all of them what the first of those that failed has to say.
 
