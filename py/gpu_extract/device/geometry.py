@@ -28,7 +28,7 @@ class BundleGeometry:
     """One bundle.
 
     fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
-    cut: (4,) int64, top, left, rows and columns of the pixels that they touch; shape: of a piece of this bundle alone
+    cut: (4,) int64, normal.cut_window, the pixels that they touch; shape: of a piece of this bundle alone
     looked: the columns in which odd pixels are looked for; ccd: its rows and columns
     reach: bins at which spots overlap
     """
@@ -83,23 +83,8 @@ def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> 
     nd, hw, _ = half_bands(both[0], both[1], psf.stamp, ccd)
     shape = PieceShape(1, fibres[1] - fibres[0], nd + 1, max(hw, 2), len(plan.extended), plan.inner.start,
                        plan.inner.stop, job.ndiag)
-    once = job.config.passes == 1
-    cut = _cut(both, psf.stamp, ccd) if once else np.array(cut_window(both[0], both[1], psf.stamp, ccd))
-    return BundleGeometry(fibres, both.astype(np.int32), cut, shape, columns(psf, range(*fibres), ccd[1]), ccd,
-                          hw)
-
-
-def _cut(both: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> IntArray:
-    """The pixels of the CCD that spots on it touch."""
-    cut = np.zeros(4, dtype=np.int64)
-    size = np.array(stamp)[:, None, None]
-    on_ccd = ((both > -size) & (both < np.array(ccd)[:, None, None])).all(axis=0)
-    if on_ccd.any():
-        for axis, (start, length) in enumerate(((image.TOP, image.ROWS), (image.LEFT, image.COLUMNS))):
-            low, high = both[axis][on_ccd].min(), both[axis][on_ccd].max() + stamp[axis]
-            cut[start] = max(low, 0)
-            cut[length] = min(high, ccd[axis]) - cut[start]
-    return cut
+    cut = np.array(cut_window(both[0], both[1], psf.stamp, ccd))
+    return BundleGeometry(fibres, both.astype(np.int32), cut, shape, columns(psf, range(*fibres), ccd[1]), ccd, hw)
 
 
 @dataclass(frozen=True)
