@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from isal import isal_zlib
+from isal import igzip
 
 from gpu_extract.errors import InputError, check_local, reading
 from gpu_extract.io.cards import BLOCK, MOST_BLOCKS, end_of
@@ -20,7 +20,6 @@ UNPACKED_LARGEST = 256 << 20             # bytes that any gzip file may unpack t
 UNPACKED_RATIO = 20                      # or so many times its own size
 BEHIND_LARGEST = 64 << 20                # bytes of padding behind the last HDU
 _GZIP = b"\x1f\x8b"
-_GZIP_FORMAT = 31                        # what zlib calls it
 _CHUNK = 1 << 20                         # bytes read, and unpacked, at once
 _AHEAD = 4                               # pieces that are unpacked while one before is worked on
 _LOOKED_AT = 1 << 20                     # bytes behind the last HDU that must be blank
@@ -84,8 +83,8 @@ class Unpacked(Source):
         super().__init__(handle)
         self.limit = min(LARGEST, max(UNPACKED_LARGEST, UNPACKED_RATIO * self._size))
         handle.seek(0)
-        self._unpacking, self._ahead = self._unpack(handle), ahead
-        self._coming = deque(ahead.submit(next, self._unpacking, b"") for _ in range(_AHEAD))
+        self._unpacking, self._ahead = igzip.open(handle), ahead
+        self._coming = deque(ahead.submit(self._unpacking.read, _CHUNK) for _ in range(_AHEAD))
         self._size = 0
         self.handle = _memory()
 
@@ -127,31 +126,16 @@ class Unpacked(Source):
 
     def _next(self) -> bytes:
         """The next piece, none behind the last."""
-        piece = self._coming[0].result()
-        if piece:
-            self._coming.popleft()
-            self._coming.append(self._ahead.submit(next, self._unpacking, b""))
-        return piece
-
-    def _unpack(self, handle: BinaryIO) -> Iterator[bytes]:
-        member = isal_zlib.decompressobj(_GZIP_FORMAT)
         try:
-            while data := handle.read(_CHUNK):
-                while data:
-                    if member.eof:
-                        data = data.lstrip(b"\0")
-                        if not data:
-                            break
-                        member = isal_zlib.decompressobj(_GZIP_FORMAT)
-                    if piece := member.decompress(data, _CHUNK):
-                        yield piece
-                    data = member.unused_data if member.eof else member.unconsumed_tail
-            while not member.eof and (piece := member.decompress(b"", _CHUNK)):
-                yield piece
+            piece = self._coming[0].result()
+        except EOFError as error:
+            raise InputError("truncated: its gzip stream breaks off; fetch it again") from error
         except (OSError, Corrupt) as error:
             raise InputError(f"its gzip stream is corrupt ({error}); fetch it again") from error
-        if not member.eof:
-            raise InputError("truncated: its gzip stream breaks off; fetch it again")
+        if piece:
+            self._coming.popleft()
+            self._coming.append(self._ahead.submit(self._unpacking.read, _CHUNK))
+        return piece
 
 
 @contextmanager
