@@ -14,7 +14,6 @@ from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.flow import DRAFT, Flow, Turn
 from gpu_extract.device.memory import Arrays, tables_on
 from gpu_extract.device.pass_steps import PassSteps
-from gpu_extract.errors import InternalError
 from gpu_extract.normal import cut_width
 from gpu_extract.passes.crosstalk import Piece, Window
 from gpu_extract.passes.variance import ReadNoise
@@ -29,9 +28,8 @@ class PassFlow(Flow):
     @property
     def passes(self) -> pass_plan.Passes:
         """What they take."""
-        if self.task.passes is None:
-            raise InternalError("a flow of several passes for a task that has one")
-        return self.task.passes
+        passes: pass_plan.Passes = self.task.passes
+        return passes
 
     def _plan(self, shape: PieceShape) -> dict[str, Any]:
         return super()._plan(shape) | dict(pass_plan.pass_arrays(shape, self.task.sizes, self.passes))
