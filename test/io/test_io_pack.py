@@ -75,10 +75,10 @@ def test_a_packed_frame_is_read_back_from_the_disk(tmp_path, monkeypatch):
     assert gzip.decompress(whole) == plain.read_bytes()
     np.testing.assert_array_equal(read_frame(path).flux, read_frame(plain).flux)
 
-    def spoilt(written, name, **promise):
+    def spoilt(written, name, *promise):
         place = len(whole) // 2
         written.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        keep_promise(written, name, **promise)
+        keep_promise(written, name, *promise)
 
     monkeypatch.setattr(gpu_extract.io.write, "keep_promise", spoilt)
     with pytest.raises(OutputError, match=r"not written: read back .* gzip stream is corrupt"):

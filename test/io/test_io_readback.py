@@ -21,9 +21,9 @@ def written_over(monkeypatch):
     """Have the temporary file changed between being written and being read back."""
 
     def arrange(change):
-        def spoilt(written, path, **promise):
+        def spoilt(written, path, *promise):
             change(written)
-            keep_promise(written, path, **promise)
+            keep_promise(written, path, *promise)
 
         monkeypatch.setattr(gpu_extract.io.write, "keep_promise", spoilt)
 
@@ -59,19 +59,19 @@ def test_a_bit_that_the_disk_has_lost(tmp_path, written_over):
         path.write_bytes(content)
 
     written_over(flip)
-    assert "DATASUM of HDU RESOLUTION" in refused(tmp_path)
+    assert "differs in the 1048576 bytes from 0 on" in refused(tmp_path)
 
 
 def test_a_file_that_is_cut(tmp_path, written_over):
     written_over(lambda path: os.truncate(path, os.path.getsize(path) - 2880))
-    assert "truncated" in refused(tmp_path)
+    assert "differs in the" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("hdu", ["FLUX", "IVAR", "RESOLUTION", "CHI2PIX", "PIXMASK_FRACTION", "WAVELENGTH"])
 def test_a_number_that_is_not_finite(tmp_path, written_over, hdu, value):
     written_over(edited(hdu, lambda hdu: hdu.data.reshape(-1).__setitem__(-1, value)))
-    assert f"HDU {hdu} has NaN or infinite values" in refused(tmp_path)
+    assert "differs in the" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8", "c8", "(3,)f8"])
@@ -81,28 +81,46 @@ def test_a_number_of_a_table_that_is_not_finite(tmp_path, written_over, kind):
     frame = replace(small_frame(), fibermap=FiberMap(rows))
     write_frame(tmp_path / "frame.fits", frame)
     written_over(edited("FIBERMAP", lambda hdu: hdu.data["X"].__setitem__(3, np.nan)))
-    assert "HDU FIBERMAP has NaN or infinite values" in refused(tmp_path, frame=frame)
+    assert "differs in the" in refused(tmp_path, frame=frame)
 
 
 def test_ivar_where_there_are_no_data(tmp_path):
     frame = small_frame()
     frame.ivar[1, 7] = 1e-30
     assert "IVAR is not 0 where MASK says that there are no data" in refused(tmp_path, frame=frame)
-    assert "R_IVAR is not 0 where R_MASK says" in refused(tmp_path, write_spectra, frame)
+    assert "IVAR is not 0 where MASK says" in refused(tmp_path, write_spectra, frame)
     frame.mask[1, 7] = SpecMask.BAD2DFIT | SpecMask(1 << 31)  # what else it may say does not matter
     write_frame(tmp_path / "frame.fits", frame)
 
 
 def test_shapes_and_checksums_that_are_missing(tmp_path, written_over):
     written_over(edited("CHI2PIX", lambda hdu: setattr(hdu, "data", hdu.data[:, 1:])))
-    assert "the HDUs have axes" in refused(tmp_path)
+    assert "differs in the" in refused(tmp_path)
 
     written_over(
         lambda path: path.write_bytes(
             path.read_bytes().replace(b"DATASUM =", b"DATASUX =").replace(b"CHECKSUM=", b"X       =")
         )
     )
-    assert "HDU IVAR has no checksum" in refused(tmp_path)
+    assert "differs in the" in refused(tmp_path)
+
+    written_over(lambda path: path.write_bytes(path.read_bytes() + bytes(2880)))
+    assert "differs in the" in refused(tmp_path)
+
+
+def test_content_whose_sums_are_not_right(tmp_path, monkeypatch):
+    """As where what is written is not what the sums were made of: every byte of it is on the disk."""
+    content_of = gpu_extract.io.write.content_of
+
+    def spoilt(hdus):
+        whole = bytearray(content_of(hdus).read())
+        whole[len(whole) // 2] ^= 4
+        return Content([bytes(whole)])
+
+    monkeypatch.setattr(gpu_extract.io.write, "content_of", spoilt)
+    assert "DATASUM of HDU RESOLUTION" in refused(tmp_path)
+    with pytest.raises(OutputError, match="DATASUM of HDU RESOLUTION"):
+        write_frame(tmp_path / "frame.fits.gz", small_frame())
 
 
 def test_the_model_and_packed_files_are_read_back_too(tmp_path, written_over):
@@ -110,13 +128,4 @@ def test_the_model_and_packed_files_are_read_back_too(tmp_path, written_over):
     assert read_frame(tmp_path / "good.fits.gz").flux.shape == (4, 30)
     os.unlink(tmp_path / "good.fits.gz")
     written_over(edited(0, lambda hdu: hdu.data.__setitem__((2, 3), np.nan)))
-    assert "HDU MODEL has NaN" in refused(tmp_path, write_model)
-
-
-def test_the_bits_of_numbers_that_are_finite(tmp_path):
-    """The largest, the smallest, negative zero: finite, all of them."""
-    for kind in (np.float32, np.float64):
-        info = np.finfo(kind)
-        values = np.array([info.max, info.min, info.tiny, info.smallest_subnormal, -0.0], kind)
-        fits.PrimaryHDU(values).writeto(tmp_path / "a.fits", checksum=True, overwrite=True)
-        keep_promise(tmp_path / "a.fits", "a.fits", axes=[(5,)], content=Content([]))
+    assert "differs in the" in refused(tmp_path, write_model)

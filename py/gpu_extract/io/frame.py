@@ -45,8 +45,8 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
     cards, commit = as_cards(cards), seam("commit", commit, at_once)
     images = frame_images(frame)
     table = score_table(frame, images) if scores else None
-    refuse_not_finite(path, frame, images, table)
     bundles, smooth = bundle_table(frame), background_table(frame)
+    refuse_not_finite(path, frame, images, {"SCORES": table, "BUNDLES": bundles, "BACKGROUND": smooth})
     brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
     headers = {"FLUX": frame_cards(brief, [*count_cards(frame), *cards]), "STATUS": status_cards()}
     units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()}}
@@ -55,7 +55,7 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
     first = [made.pop(name) for name in ("FLUX", "IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in made]
     hdus = [*first, *fibermap_hdus(frame.fibermap), made.pop("CHI2PIX"), *table_hdus("SCORES", table), *made.values(),
             *table_hdus("BUNDLES", bundles), *table_hdus("BACKGROUND", smooth)]
-    write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
+    write_hdus(path, hdus, commit, read_back=True)
 
 
 def frame_images(frame: Frame) -> dict[str, np.ndarray]:
@@ -124,11 +124,17 @@ def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tup
 
 
 def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndarray],
-                      scores: tuple[np.ndarray, dict[str, str]] | None = None) -> None:
-    """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file."""
+                      tables: Mapping[str, tuple[np.ndarray, dict[str, str]] | None]) -> None:
+    """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file, and where
+    IVAR is not 0 without data."""
+    if "IVAR" in images and images["IVAR"][(images["MASK"] & np.uint32(SpecMask.NODATA)) != 0].any():
+        raise OutputError(f"{path}: not written: IVAR is not 0 where MASK says that there are no data; please report "
+                          "it")
     bad = {name: int(np.count_nonzero(~np.isfinite(a))) for name, a in images.items() if a.dtype.kind == "f"}
-    tables = {"SCORES": scores and scores[0], "FIBERMAP": None if frame.fibermap is None else frame.fibermap.rows}
-    bad |= {name: len(not_finite(rows)) for name, rows in tables.items() if rows is not None}
+    rows = {name: table[0] for name, table in tables.items() if table is not None}
+    if frame.fibermap is not None:
+        rows["FIBERMAP"] = frame.fibermap.rows
+    bad |= {name: len(not_finite(each)) for name, each in rows.items()}
     bad = {name: count for name, count in bad.items() if count}
     if not bad:
         return
@@ -155,9 +161,9 @@ def write_model(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), com
     if frame.model is None:
         raise InputError("the frame has no model image; extract with model=True (-m FILE)")
     image = {"MODEL": frame.model.astype(np.float32)}
-    refuse_not_finite(path, frame, image)
+    refuse_not_finite(path, frame, image, {})
     hdu = image_hdu(image["MODEL"], "MODEL", bunit="electron", primary=True, cards=frame_cards(frame, cards))
-    write_hdus(path, [hdu], commit, nodata=SpecMask.NODATA)
+    write_hdus(path, [hdu], commit, read_back=True)
 
 
 def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), commit: Commit = at_once) -> None:
@@ -174,7 +180,7 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
                          "leave --spectra out, the frame has all")
     images = frame_images(frame)
     scores = score_table(frame, images)
-    refuse_not_finite(path, frame, images, scores)
+    refuse_not_finite(path, frame, images, {"SCORES": scores})
     band = band_of(frame.wave)
     units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": OUTPUTS["ivar"].unit}
     hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True),
@@ -183,7 +189,7 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
               for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")),
             # without SCORES specutils does not know the file: identities where nothing can be scored
             *(table_hdus("SCORES", scores) or [table_hdu(_minimal(frame).rows, "SCORES")])]
-    write_hdus(path, hdus, commit, nodata=SpecMask.NODATA)
+    write_hdus(path, hdus, commit, read_back=True)
 
 
 def _minimal(frame: Frame) -> FiberMap:

@@ -44,6 +44,14 @@ def write_plain(path: Path, content: Content) -> None:
             handle.write(content.piece(start, start + PIECE).data)
 
 
+def check_plain(path: FileName, content: Content) -> None:
+    """Read a file of `write_plain` from the disk. Raises InputError where it does not hold `content`."""
+    with open(path, "rb") as handle:
+        for start in range(0, len(content) + 1, PIECE):        # the last one finds nothing behind it
+            if handle.read(PIECE) != content.piece(start, start + PIECE).tobytes():
+                raise InputError(f"it differs in the {PIECE} bytes from {start} on")
+
+
 def write_packed(path: Path, content: Content) -> Packed:
     """Write `content` as a gzip file."""
     starts = range(0, max(len(content), 1), PIECE)

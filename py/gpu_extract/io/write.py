@@ -79,10 +79,10 @@ def _without_int8(rows: np.ndarray) -> np.ndarray:
     return rows.astype(list(wider.items()))
 
 
-def write_hdus(path: FileName, hdus: Sequence[Any], commit: Commit = at_once, *, nodata: int | None = None) -> None:
+def write_hdus(path: FileName, hdus: Sequence[Any], commit: Commit = at_once, *, read_back: bool = False) -> None:
     """Write a FITS file atomically (commit: see there), CHECKSUM and DATASUM in every HDU.
 
-    nodata: the file is read back before it gets its name, see io.readback; these bits of MASK say that ivar is 0
+    read_back: read it back before it gets its name, see io.readback
 
     Raises OutputError, and InputError where the name is not that of a FITS file, gzipped or not.
     """
@@ -95,15 +95,5 @@ def write_hdus(path: FileName, hdus: Sequence[Any], commit: Commit = at_once, *,
         packed = write_packed(temporary, content) if temporary.suffix == ".gz" else None
         if packed is None:
             write_plain(temporary, content)
-        if nodata is not None:
-            keep_promise(temporary, path, axes=[_axes(hdu) for hdu in whole], content=content, nodata=nodata,
-                         packed=packed)
-
-
-def _axes(hdu: Any) -> tuple[int, ...]:
-    """The axes of what an HDU holds, as NAXIS1, NAXIS2, ..."""
-    if hdu.data is None:
-        return ()
-    if hdu.data.dtype.names is not None:
-        return hdu.data.dtype.itemsize, len(hdu.data)
-    return tuple(reversed(hdu.data.shape))
+        if read_back:
+            keep_promise(temporary, path, content, packed)
