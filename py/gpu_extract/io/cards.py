@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, takewhile
 from math import ceil, prod
-from typing import NamedTuple
 
 BLOCK, CARD = 2880, 80
 MOST_HDUS = 256
@@ -34,14 +33,6 @@ class Odd(Exception):
     """What is wrong with a header, in words that name the card, what it says and what is allowed."""
 
 
-class Column(NamedTuple):
-    """A column of a binary table: code of its type, elements in a row, first byte in a row."""
-
-    code: str
-    repeat: int
-    start: int
-
-
 @dataclass(frozen=True)
 class Layout:
     """What the cards of one HDU say: kind (IMAGE, BINTABLE, ...), axes as NAXIS1, NAXIS2, ..., bytes of its data.
@@ -53,7 +44,6 @@ class Layout:
     kind: str
     bitpix: int
     axes: tuple[int, ...]
-    columns: tuple[Column, ...]
     size: int
     name: str
     header: int
@@ -93,11 +83,11 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
         raise Odd(f"PCOUNT is {pcount}, must be 0 for {kind}")
     if not random and kind in ("IMAGE", "TABLE", "BINTABLE") and gcount != 1:
         raise Odd(f"GCOUNT is {gcount}, must be 1 for {kind}")
-    tabular = kind in ("BINTABLE", "A3DTABLE", "TABLE")
-    columns = _columns(cards, kind, bitpix, axes, pcount) if tabular else ()
+    if kind in ("BINTABLE", "A3DTABLE", "TABLE"):
+        _check_columns(cards, kind, bitpix, axes, pcount)
     lossy = cards.logical("ZIMAGE") and _compressed(cards, kind, axes)
     data = start + len(header)
-    return Layout(kind, bitpix, axes, columns, size, cards.text("EXTNAME", "") or str(number), start, data,
+    return Layout(kind, bitpix, axes, size, cards.text("EXTNAME", "") or str(number), start, data,
                   data + ceil(size / BLOCK) * BLOCK, cards.text("CHECKSUM", "") or None,
                   cards.text("DATASUM", "") or None, cards.integer("EXTVER", default=1), lossy,
                   any(cards.holds(key) for key in ("BSCALE", "BZERO", "BLANK")))
@@ -110,8 +100,8 @@ def _bitpix(cards: "_Cards", key: str) -> int:
     return value
 
 
-def _columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...], pcount: int) -> tuple[Column, ...]:
-    """The columns of a table, made sure that they fill its rows."""
+def _check_columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...], pcount: int) -> None:
+    """Make sure that the columns of a table fill its rows."""
     if bitpix != 8 or len(axes) != 2:
         raise Odd(f"a table with BITPIX {bitpix} and NAXIS {len(axes)}, must be 8 and 2")
     forms = [cards.text(f"TFORM{n + 1}").upper() for n in range(cards.integer("TFIELDS", 0, MOST_AXES))]
@@ -120,8 +110,8 @@ def _columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...], pco
             match, first = _ASCII_FORM.fullmatch(form), cards.integer(f"TBCOL{n}", 1)
             if match is None or first - 1 + int(match[1]) > axes[0]:
                 raise Odd(f"TFORM{n} is {form!r} from byte {first} of a row on, rows have {axes[0]} bytes")
-        return ()
-    columns, start = [], 0
+        return
+    width = 0
     for n, form in enumerate(forms, 1):
         match = _FORM.match(form)
         if match is None:
@@ -129,16 +119,14 @@ def _columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...], pco
         repeat = int(match[1] or 1)
         if match[2] in "PQ" and repeat > 1:
             raise Odd(f"TFORM{n} is {form!r}: a row has one such array, or none")
-        columns.append(Column(match[2], repeat, start))
-        start += ceil(repeat / 8) if match[2] == "X" else repeat * _WIDTH[match[2]]
-    if start != axes[0]:
-        raise Odd(f"NAXIS1 is {axes[0]}, but its columns (TFORMn) take {start} bytes")
+        width += ceil(repeat / 8) if match[2] == "X" else repeat * _WIDTH[match[2]]
+    if width != axes[0]:
+        raise Odd(f"NAXIS1 is {axes[0]}, but its columns (TFORMn) take {width} bytes")
     if axes[0] == 0 and axes[1] > MOST_BLOCKS:
         raise Odd(f"NAXIS2 is {axes[1]}, but its rows have no bytes")
     heap = cards.integer("THEAP", default=prod(axes))
     if not prod(axes) <= heap <= prod(axes) + pcount:
         raise Odd(f"THEAP is {heap}, must be between {prod(axes)} and {prod(axes) + pcount}")
-    return tuple(columns)
 
 
 def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
