@@ -89,11 +89,14 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
 
 def _beside(psf: PsfModel, config: ExtractConfig, kept: IntArray, holders: list[tuple[int, int]],
             bundles: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The other bundles that have light on the pixels of those that hold wanted fibres, by their mean places."""
-    x = psf.x.coeff[kept, 0]
+    """The other bundles that may have light under the spots of those that hold wanted fibres, by all columns that their
+    traces can reach: a series is within the sum of its coefficients."""
+    x, bend = psf.x.coeff[kept, 0], np.abs(psf.x.coeff[kept, 1:]).sum(axis=1)
     reach = psf.stamp[1] + (config.tail_radius if psf.tail is not None else 0.0)
-    return [b for b in bundles if b[0] < b[1] and b not in holders
-            and any(np.abs(x[slice(*b), None] - x[slice(*held)]).min() < reach for held in holders)]
+    left, right = ({b: end(x[slice(*b)] + sign * bend[slice(*b)]) for b in bundles if b[0] < b[1]}
+                   for sign, end in ((-1, np.min), (1, np.max)))
+    return [b for b in left if b not in holders
+            and any(left[b] - right[held] < reach and left[held] - right[b] < reach for held in holders)]
 
 
 def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int], ...]:

@@ -17,6 +17,7 @@ from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.normal import Cut
 from gpu_extract.passes import missed, outliers, variance
 from gpu_extract.passes.outliers import Shape, find_outliers
+from gpu_extract.passes.sides import leave_out
 
 ROWS, COLUMNS, NFIBRE = 40, 30, 2
 SHAPE = Shape((0.5, 0.45, 0.3, 0.35), (3, 2), 0.03)
@@ -152,10 +153,11 @@ def test_rejected_pixels_in_bits() -> None:
 @pytest.mark.parametrize(("dtype", "bare"), [(np.float32, False), (np.float64, False), (None, False), (None, True)])
 def test_weights(dtype: Any, bare: bool) -> None:
     """Against simd_pixels.weigh: noise of pixels or of amplifiers that meet on the cut-out; light below 0. And against
-    the weights that the first pass judges by."""
+    the weights that the first pass judges by. Pixels that are not the bundle's own are masked."""
     rng, columns, rows, wide, error = np.random.default_rng(2), 12, 20, 17, 0.0 if bare else 0.02
     root, light = rng.random((2, 1, columns, rows))
     root[rng.random(root.shape) < 0.2] = 0.0
+    light[root == 0] = 0.0
     expected, others = (rng.normal(5, 20, root.shape).astype(np.float32) for _ in range(2))
     plane = (2 + rng.random((25, wide))).astype(dtype or np.float64)
     four = np.array([1.0, 2.0, 3.0, 4.0, np.nan])
@@ -170,10 +172,12 @@ def test_weights(dtype: Any, bare: bool) -> None:
         wanted = outliers.FIRST * judged.root, outliers.FIRST * judged.light
     else:
         variance.weigh(Cut(*wanted, 0, 0), np.square(there), expected[0].T.copy(), others[0].T.copy(), error)
+    sides = np.stack([rng.integers(0, 4, rows), rng.integers(columns - 3, columns + 1, rows)])[None].astype(np.int32)
+    leave_out(Cut(*wanted, 0, 0), sides[0])
     kind = np.dtype(dtype or np.float64).itemsize
     run_lanes(passes.expect[kind], root.size, 7, (
         root, light, *((None, None) if bare else (expected, others)), None if dtype is None else plane,
-        four, np.array([[top, 30, rows, columns]]), np.array([[aside, wide, 0, wide, 25]]), plane.size,
+        four, np.array([[top, 30, rows, columns]]), np.array([[aside, wide, 0, wide, 25]]), sides, plane.size,
         11, 37, rows, columns, error, int(bare), outliers.BRIGHTEST))
     for found, want in zip((root, light), wanted, strict=True):
         np.testing.assert_allclose(found[0].T, want, rtol=1e-14, atol=0)

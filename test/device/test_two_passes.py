@@ -27,6 +27,7 @@ from gpu_extract.passes.variance import find_read_noise
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import _job, draft, extract, prepare
 from gpu_extract.seams import Comm
+from gpu_extract.simulate.frame import project_lines
 from gpu_extract.simulate.troubles import with_tail
 from gpu_extract.spots import add_to_image, make_spots
 
@@ -162,6 +163,22 @@ def test_beyond_the_edges_of_the_ccd() -> None:
     struck_there = replace(image, pix=pix)
     cpu = by_cpu(struck_there, psf, config)
     assert_as_on_cpu(with_device(SimulatedDevice(), image=struck_there, config=config), cpu)
+
+
+def test_bright_bundles_beside_bent_traces() -> None:
+    """Pixels that the next bundle's fibres cross are left out: of those many stood out, and no hit was found."""
+    psf = struck()[1]
+    coeff = psf.x.coeff.copy()
+    coeff[:, 2] += 6.0
+    psf, wave = replace(psf, x=replace(psf.x, coeff=coeff)), np.arange(*psf.wavelength_range, 0.4)
+    level = np.where(np.arange(psf.nfibre) // 5 % 2, 2000.0, 50.0)[:, None]
+    light, rng = np.zeros(psf.shape), np.random.default_rng(4)
+    project_lines(light, psf, (0, psf.nfibre), wave, level + 0.0 * wave)
+    pix = rng.normal(light, np.sqrt(light + 9.0)) + 500.0 * (rng.random(light.shape) < 1e-3)
+    image = Image(pix, 1 / (light + 9.0), noise=np.full(light.shape, 3.0, np.float32), read_noise=3.0)
+    cpu = by_cpu(image, psf, CONFIG)
+    assert_as_on_cpu(with_device(SimulatedDevice(), image=image, psf=psf), cpu)
+    assert len(cpu.notes["rejected"]) > 5 and not any(notes["hopeless"] for notes in cpu.notes["bundles"].values())
 
 
 @pytest.mark.parametrize(("most", "slots"), [(1, 1), (1, 3), (4, 1)])

@@ -7,7 +7,7 @@ from scipy.stats import norm, poisson
 
 from gpu_extract.data import PsfModel
 from gpu_extract.normal import Cut
-from gpu_extract.passes.outliers import FEWEST, Shape, find_outliers, known_rows, rarity, shape_of
+from gpu_extract.passes.outliers import DARK, FEWEST, Shape, find_outliers, known_rows, rarity, shape_of
 from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.spots import make_spots
 
@@ -170,6 +170,11 @@ def test_the_shape_of_spots_is_measured(step: float) -> None:
     assert all(0.4 < beside < 0.85 for beside in shape.beside) and shape.beside[2] < shape.beside[0]
     assert all(2 <= reach <= 5 for reach in shape.core)
     assert (0.01 < shape.between < 0.2) if step == 0.8 else shape.between < 0.005
+
+
+def test_bins_of_which_none_reaches_a_line_between_them() -> None:
+    """A model has nothing of it, and misses all: more than any, but a number, without a division by 0."""
+    assert shape_of(psf_model("tiny", 0), 4.0).between < shape_of(psf_model("tiny", 0), 40.0).between == 1 / DARK
 
 
 def test_the_shape_is_that_of_the_sharpest_fibre_wherever_it_is() -> None:

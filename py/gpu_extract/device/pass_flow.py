@@ -49,7 +49,7 @@ class PassFlow(Flow):
         geometries = [self.task.geometries[bundle] for bundle in bundles]
         numbers = [self.task.mine[bundle] for bundle in bundles]
         return super()._fixed(n) | pass_plan.piece_tables(self.task.job, self.passes, geometries, numbers,
-                                                          self.task.sizes.cut[1])
+                                                          self.task.sizes.cut)
 
     def _shared(self) -> dict[str, Any]:
         self._known = {name: self.device.empty(*array)

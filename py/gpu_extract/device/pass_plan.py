@@ -16,6 +16,7 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes import outliers, variance
 from gpu_extract.passes.crosstalk import Window, cubic, large_change, overlap
 from gpu_extract.passes.outliers import known_rows
+from gpu_extract.passes.sides import own_columns
 from gpu_extract.passes.variance import ReadNoise
 
 GATHERED = 64        # partial counts of a bundle that are added up at once
@@ -97,15 +98,16 @@ def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
 
 
 def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry], mine: Sequence[int],
-                 columns: int) -> dict[str, np.ndarray]:
-    """What is the same in every frame of a piece; mine: its bundles' numbers in the frame; columns: of a cut-out."""
-    ends = np.zeros((len(geometries), 2, columns), dtype=np.int32)
-    for rows, one in zip(ends, geometries, strict=True):
+                 cut: tuple[int, int]) -> dict[str, np.ndarray]:
+    """What is the same in every frame of a piece; mine: its bundles' numbers in the frame; cut: rows and columns."""
+    ends, sides = (np.zeros((len(geometries), 2, size), dtype=np.int32) for size in cut[::-1])
+    for rows, columns, one in zip(ends, sides, geometries, strict=True):
         top, left, high, wide = (int(n) for n in one.cut)
         nothing = np.broadcast_to(0.0, (high, wide))
         y0, x0 = (array.astype(np.int64) for array in one.corners)
         rows[:, :wide] = known_rows(Cut(nothing, nothing, top, left), y0, x0, job.psf.stamp, one.reach)
-    tables: dict[str, np.ndarray] = {"ends": ends,
+        columns[:, :high] = own_columns(job.psf, one.fibres, (top, left, high, wide), y0, x0)
+    tables: dict[str, np.ndarray] = {"ends": ends, "sides": sides,
                                      "numbers_of": np.array([all_of.numbers.index(n) for n in mine], dtype=np.int64)}
     if all_of.tails:
         tables["large"] = np.array([large_change(job.psf, (one.fibres, job.plan.extended)) for one in geometries])

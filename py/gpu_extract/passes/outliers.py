@@ -106,7 +106,8 @@ def _flat(images: Array) -> Array:
 
 
 def _left_of(line: Array, others: Array) -> float:
-    """What a model of other spots (pixels, n) leaves of a bright line, in proportion to the model's brightest pixel.
+    """What a model of other spots (pixels, n) leaves of a bright line, in proportion to the model's brightest pixel, or
+    to DARK of the line's where the model has less: none of it reaches bins that are broader than spots.
 
     Weighed by the light of a model, as in the second pass: wings count for more than the top, of which more is left.
     """
@@ -114,7 +115,7 @@ def _left_of(line: Array, others: Array) -> float:
     for _ in range(2):
         root = 1.0 / np.sqrt(np.maximum(light, 0.0) + DARK * line.max())
         light = others @ np.linalg.lstsq(others * root[:, None], line * root, rcond=None)[0]
-    return float((line - light).max() / light.max())
+    return float((line - light).max() / max(light.max(), DARK * line.max()))
 
 
 def by_own_light(cut: Cut, noise: Array) -> Cut:

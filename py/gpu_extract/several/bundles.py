@@ -17,6 +17,7 @@ from gpu_extract.passes import ROUNDS, Past, Seen, Sight
 from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
 from gpu_extract.passes.crosstalk import Piece, add_pieces, changed_tails, cut_piece, rough_tails, tails_of
 from gpu_extract.passes.outliers import known_rows
+from gpu_extract.passes.sides import leave_out, own_columns
 from gpu_extract.passes.variance import smooth, trusted
 from gpu_extract.quality import light_of
 from gpu_extract.ranks.comm import SERIAL
@@ -71,8 +72,10 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
         place = locate(image, job, fibres, lasting)        # the core may ask for the pixels as they were seen
     with recorder.span("weigh"):
         bins, spots = slice(len(job.plan.extended)), place.spots        # the recipe repeats the last one
-        rows = known_rows(place.cut, spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, place.bands[1])
-        sight = Sight(place.cut, past, job.config, job.psferr, job.shape, rows)
+        cut, y0, x0 = place.cut, spots.y0[:, bins], spots.x0[:, bins]
+        rows = known_rows(cut, y0, x0, job.psf.stamp, place.bands[1])
+        leave_out(cut, own_columns(job.psf, fibres, (cut.y0, cut.x0, *cut.root.shape), y0, x0))   # type: ignore[arg-type]
+        sight = Sight(cut, past, job.config, job.psferr, job.shape, rows)
     for left in reversed(range(ROUNDS if sight.open else 1)):
         blocks, normal = make_normal(job, place, group=SERIAL, recorder=recorder, arenas=arenas)
         with recorder.span("solve"):

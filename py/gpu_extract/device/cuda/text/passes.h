@@ -46,17 +46,23 @@ BLOCK(128) void add_others(index n, float *others, const float *models, const fl
 // root = 1 / sigma and light = (pix - others) / sigma, sigma^2 = noise^2 + max(m, 0) + (error m)^2, m the light of all:
 // passes.simd_pixels.weigh. expected, others: null before the first pass; noise: of the pixels as they come up, one
 // number each, or null; then noises has those of the amplifiers: low and high y, low and high x, which meet at a split.
-// bare: m is the pixel's own light instead: passes.outliers.by_own_light.
+// bare: m is the pixel's own light instead: passes.outliers.by_own_light. sides: (2, rows) first and end of the columns
+// that are the bundle's own, passes.sides; the others are masked.
 template <typename Real>
 BLOCK(256) void expect(index n, double *root, double *light, const float *expected, const float *others,
-                       const Real *noise, const double *noises, const index *cuts, const index *places, index size,
-                       index split_y, index split_x, index rows, index columns, double error, index bare,
-                       double brightest)
+                       const Real *noise, const double *noises, const index *cuts, const index *places,
+                       const int *sides, index size, index split_y, index split_x, index rows, index columns, double error,
+                       index bare, double brightest)
 {
     double before = root[n];
     if (!(before > 0.0))
         return;
     Spot mine(n, cuts, rows, columns);
+    const int *own = sides + 2 * mine.b * rows + mine.row;
+    if (mine.column < own[0] || mine.column >= own[rows]) {
+        root[n] = light[n] = 0.0;
+        return;
+    }
     const index *place = places + PLACES * mine.b;
     int amplifier = (mine.row + mine.cut.top >= split_y ? 2 : 0) + (mine.column + mine.cut.left >= split_x ? 1 : 0);
     double read = noise ? (double)noise[mine.b * size + (mine.row + mine.cut.top) * place[WIDE] + mine.column + place[ASIDE]]
