@@ -225,13 +225,18 @@ def test_a_page_alone_takes_the_model_that_it_shows(extract, files, tmp_path, mo
     assert cards[0]["CFGTEXT"] == cards[1]["CFGTEXT"]
 
 
-def test_presets_by_name_and_by_camera(extract, files, tmp_path):
+def test_presets_by_name_and_by_camera(extract, run, files, tmp_path):
     """The small PSF covers 6000-6100 only, so the grids of the cameras are refused by it, which names them."""
     assert extract("--preset", "desi-r").error.startswith("wavelengths 5760 to 7620 Angstrom")
     assert "wavelengths 3600 to 5800" in extract("--preset", "desi-b").error
+    given = "give -w first,last,step, or another --preset"
+    assert extract("--preset", "desi-b").error.endswith(f"; they are those of the preset desi-b: {given}")
+    assert "preset" not in extract("-w", "3600,5800,0.8", "--preset", "desi-b").error
     hdus = image_hdus()
     hdus[0].header["CAMERA"] = "Z9"
     write_image(tmp_path / "z.fits", hdus)
+    of_camera = run("-i", tmp_path / "z.fits", "-p", files.psf, "-o", files.output).error
+    assert of_camera.endswith(f"; they are those of the preset desi-z, as the image's CAMERA is Z9: {given}")
     done = extract("-i", tmp_path / "z.fits", "--psferr", "0.5", "-w", GRID, "-f", "none")
     assert "psferr=0.5" in done.err
     assert "psferr=0.01" in extract("-i", tmp_path / "z.fits", "-w", GRID, "-f", "none").err
