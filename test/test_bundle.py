@@ -14,6 +14,7 @@ from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.run import prepare
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
+from gpu_extract.spots import make_spots
 
 CONFIG = ExtractConfig(wavelength=(6012.0, 6092.0, 0.85), model=True)
 
@@ -92,6 +93,21 @@ def test_model_image_leaves_out_what_was_not_extracted(tiny):
     np.testing.assert_array_equal(one.model[:, :40], 0)
     np.testing.assert_array_equal(one.model[:, 70:], both.model[:, 70:])
     assert extracted(tiny.image, tiny.psf, replace(CONFIG, model=False)).model is None
+
+
+def test_model_image_of_some_columns_is_made_of_the_fibres_that_touch_them(tiny, monkeypatch):
+    """The bits of the whole model there; spots of no other fibre are made for it."""
+    made = []
+    monkeypatch.setattr(bundle, "make_spots", lambda psf, some, wave: made.append(some) or make_spots(psf, some, wave))
+    whole = extracted(tiny.image, tiny.psf, CONFIG)
+    assert {*made} == {(0, 5), (5, 10)}
+    corner = np.floor(tiny.psf.x.coeff[:, 0]).astype(int) - tiny.psf.stamp[1] // 2
+    for columns, fibres in (((0, corner[1] - 2), {(0, 1)}), ((corner[3] + 3, corner[6] + 3), {(2, 5), (5, 7)})):
+        made.clear()
+        some = extracted(tiny.image, tiny.psf, replace(CONFIG, model=columns))
+        np.testing.assert_array_equal(some.model[:, slice(*columns)], whole.model[:, slice(*columns)])
+        assert np.any(some.model != whole.model) and {*made} == fibres
+        assert_same_bits(some, whole)
 
 
 def test_model_image_follows_the_data(tiny):

@@ -62,7 +62,7 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
     """
     lo, hi = plan.asked
     alone = len(parts) == 1 and parts[0].fibres == plan.fibres and plan.fibres[1] - plan.fibres[0] == hi - lo
-    arrays = {name: getattr(parts[0], name) if alone else np.zeros(*room)
+    arrays: dict[str, Any] = {name: getattr(parts[0], name) if alone else np.zeros(*room)
               for name, room in rooms(hi - lo, len(plan.wave), *like).items()}
     model = np.zeros(image.shape) if any(part.models for part in parts) else None
     while parts:

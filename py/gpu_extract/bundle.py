@@ -141,7 +141,7 @@ def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", 
         result = decorrelate(normal, solution.x, job, group, pixels)
     coupling = closest(solution.strengths)
     wanted = job.config.model and group.rank == 0
-    models = (project_model(image, job, fibres, solution.x),) if wanted else ()
+    models = (project_model(image, job, fibres, solution.x, job.config.model),) if wanted else ()
     given_up, (chi2pix, fraction) = normal.given_up[:, job.plan.inner], solved.quality
     mask = mask_bits(result.ivar, chi2pix, fraction, result.weak | given_up | faint(normal, job.plan.inner))
     add_odd_bits(mask, place.odd, (place.spots.y0, place.spots.x0), job)
@@ -328,12 +328,20 @@ def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Comm,
     return both[0], both[1]
 
 
-def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array) -> tuple[Array, tuple[int, int]]:
+def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array,
+                  seen: bool | tuple[int, int] = True) -> tuple[Array, tuple[int, int]]:
     """The bundle's A x, bins beyond the wanted range included: (ny, columns) electron, and its first pixel on the CCD.
 
     Columns that none of its spots touch are left out: a frame's bundles together are then hardly more than one image.
+    seen: columns first .. last - 1 of the CCD, where they are given: fibres that touch none of them are left out
     """
     _, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
+    edges = (0, image.shape[1]) if isinstance(seen, bool) else seen
+    touching = np.flatnonzero((x0.min(axis=1) < edges[1]) & (x0.max(axis=1) + job.psf.stamp[1] > edges[0]))
+    if len(touching) == 0:
+        return np.zeros((image.shape[0], 0)), (0, 0)
+    some = slice(int(touching[0]), int(touching[-1]) + 1)
+    fibres, x, x0 = (fibres[0] + some.start, fibres[0] + some.stop), x[some], x0[some]
     first, last = np.clip([x0.min(), x0.max() + job.psf.stamp[1]], 0, image.shape[1])
     model = np.zeros((image.shape[0], max(last - first, 0)))
     for start, stop in tiles(len(job.plan.extended), job.tile):

@@ -32,7 +32,8 @@ _RANGES: Ranges = {
 _WORDS: dict[Any, str] = {
     str: "a word", bool: "True or False", int: "a whole number", float: "a number",
     tuple[float, float, float]: "three numbers: first, last, step, in Angstrom",
-    tuple[float, float]: "two numbers: x, y, in pixels", tuple[int, ...]: "whole numbers"}
+    tuple[float, float]: "two numbers: x, y, in pixels", tuple[int, int]: "two whole numbers",
+    tuple[int, ...]: "whole numbers"}
 
 
 def _is_a(value: Any, kind: Any) -> bool:
@@ -93,7 +94,7 @@ class ExtractConfig:
     tolerance: what padding may leave in the result, in units of the error
     ndiag: diagonals of the resolution matrix on each side; None: half the PSF's stamp height
     wave_factor: wavelengths are divided by this for the extraction, but stored undivided
-    model: keep the model image A x
+    model: keep the model image A x; (first, last): columns first .. last - 1 of it at least, elsewhere it may be 0
     any_psf: extract although headers or light say that the PSF is another image's
     keep_odd: use pixels whose value or ivar makes no sense as they are, do not take them as masked
     passes: how often the image is solved: each time after the first with the variance that a model of the image from
@@ -117,7 +118,7 @@ class ExtractConfig:
     tolerance: float = 1e-8
     ndiag: int | None = None
     wave_factor: float = 1.0
-    model: bool = False
+    model: bool | tuple[int, int] = False
     any_psf: bool = False
     keep_odd: bool = False
     passes: int = 1
@@ -149,6 +150,8 @@ class ExtractConfig:
             if value is not None and not 0 <= value <= LARGEST:
                 yield f"{name} is {value}, must lie between 0 and {LARGEST:g}"
         yield from out_of_range(self, _RANGES)
+        if not isinstance(self.model, bool) and not 0 <= self.model[0] < self.model[1]:
+            yield f"model is {self.model}, must be two columns that ascend from 0 on, e.g. (0, 100), or True or False"
         if not 0.9 < self.wave_factor < 1.1:
             yield f"wave_factor is {self.wave_factor!r}, must be close to 1 (a Doppler factor)"
 

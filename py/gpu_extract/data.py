@@ -630,6 +630,7 @@ class Frame:
     cards: header; fibermap: cut to these fibres; notes: facts about how it was made
     own_wave: (nspec, nwave) Angstrom, where fibres have wavelengths of their own: flux and ivar are per Angstrom of
         these, and `wave` is the common coordinate (PsfModel.own)
+    unit: of flux, where a file says so; "": electron/Angstrom
     """
 
     wave: Array
@@ -646,6 +647,7 @@ class Frame:
     fibermap: FiberMap | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     own_wave: Array | None = None
+    unit: str = ""
 
     def __post_init__(self) -> None:
         for name, array in (("wave", _real("wave", self.wave)), ("fibres", _whole("fibres", self.fibres))):
@@ -667,6 +669,7 @@ class Frame:
         """Raise InputError where a model, a header, a fibermap or notes are of another kind."""
         check_kind("fibermap of the frame", self.fibermap, FiberMap | None, _A_FIBERMAP)
         check_kind("notes of the frame", self.notes, Mapping, "a dictionary")
+        check_kind("unit of the frame", self.unit, str, "a word, e.g. electron/Angstrom")
         object.__setattr__(self, "cards", as_cards(self.cards))
         if self.model is not None:
             object.__setattr__(self, "model", _plain("model", self.model))

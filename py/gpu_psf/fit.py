@@ -49,6 +49,7 @@ class Fit:
 
     status, nline: (nfibre,) Status and lines that the fibre is fitted to
     continuum: (nfibre, ncoef) Legendre coefficients of its continuum in wavelength, electrons in a row
+    unlisted, hot: lines that the list does not have, and columns that are hot, whose pixels are left out
     """
 
     task: Task
@@ -57,6 +58,8 @@ class Fit:
     status: IntArray
     nline: IntArray
     continuum: Array
+    unlisted: int = 0
+    hot: int = 0
 
     @property
     def frame(self) -> Frame:
@@ -89,16 +92,17 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
     state = iterate(task, state, EARLY, shapes=False)
     task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
-    unlisted = light_of_no_line(task, state, pixels)
-    if unlisted.any():
-        task = replace(task, left_out=task.left_out | unlisted)
+    beside, unlisted = light_of_no_line(task, state, pixels)
+    if unlisted:
+        task = replace(task, left_out=task.left_out | beside)
         state = iterate(task, state, EARLY, shapes=False)
     ground = background(task, state, pixels, continuum=config.continuum != "none")
     task = replace(task, background=ground.light)
     state = iterate(task, state, LATE, shapes=True)
-    cleaned = _without_columns(task, state)
-    if cleaned is not task:
-        task, state = cleaned, iterate(cleaned, state, LATE, shapes=True)
+    columns = _hot_columns(task, state)
+    if columns.any():
+        task = replace(task, left_out=task.left_out | np.broadcast_to(columns, task.pixels.value.shape).ravel())
+        state = iterate(task, state, LATE, shapes=True)
     task, state, ground = fit_ground(task, state, pixels, ground, continuum=config.continuum, errors=LATE[-1:])
     task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
@@ -113,7 +117,8 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
     check_error(task, state)
     check_beside(task, state, pixels)
     check_reach(task, state, (config.reach[0] + FARTHER, config.reach[1] + FARTHER))
-    return Fit(task, state, chosen, status, nline, continuum_series(frame, state.now, ground, pixels))
+    return Fit(task, state, chosen, status, nline, continuum_series(frame, state.now, ground, pixels), unlisted,
+               int(columns.sum()))
 
 
 def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tuple[IntArray, IntArray]) -> Task:
@@ -135,8 +140,8 @@ def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tu
     return Task(frame, pixels, spots, np.ones(len(spots), bool), left_out, np.zeros(pixels.value.size), now, close=odd)
 
 
-def _without_columns(task: Task, state: State) -> Task:
-    """The task without the columns most pixels of which are odd in the exposures together, as those of a hot one are.
+def _hot_columns(task: Task, state: State) -> np.ndarray:
+    """Which columns, (ncolumn,) bool, have mostly pixels that are odd in the exposures together, as a hot one has.
 
     Between the lines it is seen to be, but on bright spots its light is less than their noise, and pulls at the trace.
     """
@@ -146,10 +151,7 @@ def _without_columns(task: Task, state: State) -> Task:
     odd, count = (part.reshape(shape).sum(axis=(0, 1)) for part in (reached & (state.weight == 0), reached))
     share = odd / np.maximum(count, 1)
     usual = np.median(share[count > 0]) if (count > 0).any() else 1.0
-    hot = (share > OF_COLUMN[0]) & (usual < OF_COLUMN[1])
-    if not hot.any():
-        return task
-    return replace(task, left_out=task.left_out | np.broadcast_to(hot, shape).ravel())
+    return (share > OF_COLUMN[0]) & (usual < OF_COLUMN[1])
 
 
 def _unsaturated(pixels: Pixels, config: FitConfig) -> Pixels:

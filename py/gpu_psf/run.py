@@ -30,7 +30,7 @@ FIBRES = np.dtype([("FIBER", "i4"), ("STATUS", "i2"), ("NLINE", "i4"), ("CHI2", 
                    ("YSHIFT", "f8")])
 BUNDLES = np.dtype([("BUNDLE", "i4"), ("FIRST", "i4"), ("LAST", "i4"), ("FITTED", "i2"), ("NSPOT", "i4"),
                     ("NLINE", "i4"), ("NPIX", "i8"), ("NPAR", "i4"), ("CHI2", "f8"), ("PSFERR", "f8"),
-                    ("CHI2GH", "f8"), ("ODD", "f8"), ("APART", "f8"),
+                    ("CHI2GH", "f8"), ("ODD", "f8"), ("APART", "f8"), ("UNLISTED", "i4"), ("HOT", "i4"),
                     ("REASON", "S160")])
 SPOTS = np.dtype([("EXPOSURE", "i2"), ("FIBER", "i4"), ("WAVELENGTH", "f8"), ("X", "f8"), ("Y", "f8"), ("FLUX", "f8"),
                   ("IVAR", "f8"), ("CHI2", "f8"), ("FIRM", "i2")])
@@ -121,7 +121,8 @@ def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], 
         fit, more = table.fit, {"stamps": stamps_in(table, how[0])}
     psf = psf_of(fit.frame, fit.state.now)
     return {"reason": "", "status": fit.status, "nline": fit.nline, "spots": _spots(fit), "plain": plain,
-            "continuum": fit.continuum, **_series_of(psf), **_quality(fit), **more}
+            "continuum": fit.continuum, "unlisted": fit.unlisted, "hot": fit.hot, **_series_of(psf), **_quality(fit),
+            **more}
 
 
 def _series_of(psf: PsfModel) -> dict[str, Array]:
@@ -157,7 +158,15 @@ def _words(part: Mapping[str, Any]) -> str:
         return f"not fitted: {part['reason']}"
     odd = int((np.asarray(part["status"]) != Status.FITTED).sum())
     return (f"{part['lines']} lines, {part['nspot']} spots, chi2 {part['chi2'] / (part['npix'] - part['npar']):.3f}"
-            + (f", {odd} fibres with few lines or none" if odd else ""))
+            + (f", {odd} fibres with few lines or none" if odd else "")
+            + left_out(part["unlisted"], part["hot"]))
+
+
+def left_out(unlisted: int, hot: int, most: str = "") -> str:
+    """Words on what a fit did without, "" where that is nothing; most: says that there are at most so many lines."""
+    words = [f"lines that are not listed ({most}{unlisted})"] if unlisted else []
+    words += [f"hot columns ({hot})"] if hot else []
+    return f", left out: {', '.join(words)}" if words else ""
 
 
 def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequence[Mapping[str, Any]],
@@ -221,7 +230,8 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
             row["NSPOT"], row["NLINE"], row["NPIX"] = part["nspot"], part["lines"], part["npix"]
             row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
             row["PSFERR"], row["CHI2GH"] = _error([part]), part["plain"] / (part["npix"] - part["npar"])
-            row["ODD"], row["APART"] = part["odd"], part["apart"]
+            for column in ("ODD", "APART", "UNLISTED", "HOT"):
+                row[column] = part[column.lower()]
     return rows
 
 

@@ -14,9 +14,9 @@ APART = 1.0         # rows by which a line may lie elsewhere in a fibre
 REACH = 3.5, 1.0    # widths of a spot that are left out, but for so many of a line of the list: 84 % of its light
 
 
-def light_of_no_line(task: Task, state: State, whole: Pixels) -> np.ndarray:
+def light_of_no_line(task: Task, state: State, whole: Pixels) -> tuple[np.ndarray, int]:
     """The pixels of a task, (npixel,) bool, with lines that are seen in more than half of a bundle's fibres with light
-    and are none of the list's; whole: all pixels of the bundle."""
+    and are none of the list's, and how many such lines there are; whole: all pixels of the bundle."""
     frame, now = task.frame, state.now
     out: np.ndarray = np.zeros(task.pixels.value.shape, bool)
     wave, rows = np.linspace(*frame.x_range, 512), np.arange(len(whole.stored)) + whole.y0
@@ -28,6 +28,7 @@ def light_of_no_line(task: Task, state: State, whole: Pixels) -> np.ndarray:
     reach = int(np.ceil(REACH[0] * width))
     apart = APART * np.ptp(wave) / np.ptp(y[0])
     close = [] if task.close is None else [task.close]
+    lines: list[float] = []
     for exposure in range(len(whole.value)):
         seen, own = [], []
         for fibre in range(frame.nfibre):
@@ -38,13 +39,15 @@ def light_of_no_line(task: Task, state: State, whole: Pixels) -> np.ndarray:
             found = _peaks(light, error, listed - whole.y0, np.rint(bright).astype(int))
             seen.append(np.interp(found + whole.y0, y[fibre, up], wave[up]))
         lit = len(np.unique(task.spots.fibre[task.firm]))
-        for line in _common(seen, apart, lit / 2):
+        common = _common(seen, apart, lit / 2)
+        lines += common
+        for line in common:
             for fibre in range(frame.nfibre):
                 middle = round(float(np.interp(line, wave, y[fibre]))) - whole.y0
                 near = np.flatnonzero((np.abs(rows - whole.y0 - middle) <= reach) & ~own[fibre])
                 columns = np.clip(np.add.outer(at[fibre][near], np.arange(-half, half + 1)), 0, out.shape[2] - 1)
                 out[exposure, task.pixels.stored[near].reshape(-1, 1), columns] = True
-    return out.ravel()
+    return out.ravel(), len(_common([np.array(lines)], apart, 0))
 
 
 def _along(whole: Pixels, exposure: int, at: IntArray) -> tuple[Array, Array]:

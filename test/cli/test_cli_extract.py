@@ -207,13 +207,36 @@ def test_performance_record(extract, files):
     assert [name for name in drawn if name != "start up"] == names
 
 
-def test_presets_by_name_and_by_camera(extract, files, tmp_path):
+def test_a_page_alone_takes_the_model_that_it_shows(extract, files, tmp_path, monkeypatch):
+    """The same picture to the last bit as with the whole model, which is not made for it; nor is the frame another."""
+    pytest.importorskip("matplotlib", reason="no pictures without matplotlib")
+    monkeypatch.setattr("gpu_extract.figures.canvas.DPI", 50)
+    asked, drawn = [], []
+    monkeypatch.setattr("gpu_extract.run.extract", lambda *what, **how: asked.append(what[2].model) or extract_arrays(
+        *what, **how))
+    for more in (["-m", tmp_path / "model.fits"], []):
+        assert extract("--qa", tmp_path / "page.png", *more).code == 0
+        drawn.append([(tmp_path / "page.png").read_bytes(), read_frame(files.output)])
+    assert drawn[0][0] == drawn[1][0]
+    whole, (first, last) = asked
+    assert whole is True and 20 < first < last <= 60      # the second of two bundles: traces at 8, 16, ... 48
+    np.testing.assert_array_equal(drawn[0][1].flux, drawn[1][1].flux)
+    cards = [{card.key: card.value for card in frame.cards} for _, frame in drawn]
+    assert cards[0]["CFGTEXT"] == cards[1]["CFGTEXT"]
+
+
+def test_presets_by_name_and_by_camera(extract, run, files, tmp_path):
     """The small PSF covers 6000-6100 only, so the grids of the cameras are refused by it, which names them."""
     assert extract("--preset", "desi-r").error.startswith("wavelengths 5760 to 7620 Angstrom")
     assert "wavelengths 3600 to 5800" in extract("--preset", "desi-b").error
+    given = "give -w first,last,step, or another --preset"
+    assert extract("--preset", "desi-b").error.endswith(f"; they are those of the preset desi-b: {given}")
+    assert "preset" not in extract("-w", "3600,5800,0.8", "--preset", "desi-b").error
     hdus = image_hdus()
     hdus[0].header["CAMERA"] = "Z9"
     write_image(tmp_path / "z.fits", hdus)
+    of_camera = run("-i", tmp_path / "z.fits", "-p", files.psf, "-o", files.output).error
+    assert of_camera.endswith(f"; they are those of the preset desi-z, as the image's CAMERA is Z9: {given}")
     done = extract("-i", tmp_path / "z.fits", "--psferr", "0.5", "-w", GRID, "-f", "none")
     assert "psferr=0.5" in done.err
     assert "psferr=0.01" in extract("-i", tmp_path / "z.fits", "-w", GRID, "-f", "none").err

@@ -11,7 +11,7 @@ from gpu_extract.compare.tolerances import FIELDS, load_limits, shipped
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Card, Frame, SpecMask, Status
 from gpu_extract.errors import InputError
-from gpu_extract.io.frame import write_frame
+from gpu_extract.io.frame import read_frame, write_frame
 from gpu_extract.oracle import oracle_extract
 
 NDIAG = 3
@@ -53,6 +53,26 @@ def test_a_frame_agrees_with_itself(frame):
     ends = load_limits("specter-onepatch").ends
     assert compare_frames(frame, frame, "frame").waves == 200
     assert compare_frames(frame, frame, "specter-onepatch").waves == 200 - 2 * ends
+
+
+@pytest.mark.parametrize("other", ["electron/Angstrom", "photon / A", "Electrons Angstrom^-1", "e-/AA",
+                                   "angstrom-1 ph", ""])
+def test_one_unit_has_many_spellings(frame, other):
+    assert compare_frames(replace(frame, unit="electron/Angstrom"), replace(frame, unit=other)).passed
+    assert compare_frames(replace(frame, unit=other), frame).passed
+
+
+@pytest.mark.parametrize("other", ["electron", "adu/Angstrom", "electron/nm", "10**-17 erg/(s cm2 Angstrom)"])
+def test_frames_in_different_units_are_refused(frame, other, tmp_path, capsys):
+    """The same numbers in both: they would pass."""
+    paths = [str(tmp_path / name) for name in ("a.fits", "b.fits")]
+    for path, unit in zip(paths, ("", other), strict=True):
+        write_frame(path, replace(frame, unit=unit))
+        assert read_frame(path).unit == (unit or "electron/Angstrom")
+    assert main(paths) == 2
+    said = capsys.readouterr().err
+    assert f"FLUX of the frame is in electron/Angstrom, that of its reference in {other} (BUNIT)" in said
+    assert main([paths[1], paths[1]]) == 0
 
 
 @pytest.mark.parametrize("field", ["flux", "ivar", "resolution", "chi2pix", "mask"])

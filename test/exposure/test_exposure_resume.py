@@ -1,4 +1,5 @@
 """What is there is not made again; what is not whole, or was made otherwise, is. One process."""
+import gzip
 import os
 import signal
 import subprocess
@@ -60,6 +61,31 @@ def test_resume(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert main([*command, "-i", str(other)]) == 0
     assert states(capsys) == {names[0]: "skipped"}
     assert_all_there(night, folder)
+
+
+@pytest.mark.parametrize("more", [[], ["--recompute"]])
+def test_what_is_no_frame_is_not_replaced(night: Night, folder: Path, tmp_path: Path,
+                                          capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+    """A third word of the list that is no output: a PSF, an image that nobody else has named. The others go on."""
+    for name, source in (("flat.fits", night.images[2]), ("other.fits.gz", night.psf)):
+        content = source.read_bytes()
+        (tmp_path / name).write_bytes(gzip.compress(content, 1) if name.endswith("gz") else content)
+    before = {name: (tmp_path / name).read_bytes() for name in ("flat.fits", "other.fits.gz")}
+    rows = [f"{image} {night.psf} {output}" for image, output in zip(
+        night.images, ["flat.fits", "other.fits.gz", "frame.fits"], strict=False)]
+    (tmp_path / "list").write_text("\n".join(rows))
+    assert main([str(tmp_path / "list"), "-w", GRID, *more]) == 3
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/flat.fits: exists and is no frame, its HDUs are IMAGE, IVAR" in said
+    assert f"{tmp_path}/other.fits.gz: exists and is no frame, its HDUs are " in said
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert (tmp_path / "frame.fits").exists()
+
+
+def test_an_output_is_not_the_list(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "list.fits").write_text(f"{night.images[0]} {night.psf} list.fits")
+    assert main([str(tmp_path / "list.fits"), "-w", GRID]) == 2
+    assert "a frame is the same file as the list" in capsys.readouterr().err
 
 
 def test_the_barycentric_factor_needs_no_image(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.figures import difference_plot, qa_page
 from gpu_extract.figures.canvas import CATEGORIES, grid, mask_category, new_figure, pooled, save
-from gpu_extract.figures.spectra import blurred_truth, choose_view, wave_of
+from gpu_extract.figures.spectra import blurred_truth, choose_view, columns_shown, wave_of
 from gpu_extract.io.frame import write_frame
 from gpu_extract.oracle import evaluate, expected_image
 from gpu_extract.resolution import row_of_resolution, times_resolution
@@ -104,6 +104,15 @@ def test_wavelengths_that_descend_along_the_ccd_and_are_a_fibres_own(cutout):
     assert (np.diff(view.wave) <= 0).all() and np.ptp(view.wave) > 50
     np.testing.assert_allclose(view.wave[::-1], before.wave * 2.5, rtol=1e-12)
     np.testing.assert_array_equal(wave_of(replace(frame, own_wave=own), 3), own[3])
+
+
+def test_columns_shown_are_those_of_the_view(cutout):
+    """They are known before there is a frame."""
+    for rows in (slice(0, 20), slice(0, 11), slice(8, 12)):
+        part = _part(cutout.reference, rows, slice(None))
+        view = choose_view(cutout.image, part, cutout.psf)
+        columns = columns_shown(cutout.psf, (rows.start, rows.stop), part.wave, cutout.image.shape)
+        assert columns == (view.x0, view.x0 + view.pix.shape[1])
 
 
 def test_view_without_psf_shows_where_the_model_has_light(cutout):

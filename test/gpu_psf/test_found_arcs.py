@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from astropy.io import fits
 from psf_random import KINDS, Verdict, run, scene_of
 
 from gpu_extract.io.psf import read_psf
@@ -61,6 +62,31 @@ def test_a_model_that_is_wrong_by_a_tenth_is_warned_of(tmp_path: Path, monkeypat
     monkeypatch.setattr(fit.log, "warning", said.append)
     assert run(scene_of(94036), tmp_path).finds == ()
     assert any("a PSFERR above 0.1, the first, fibres 5-9, 1.7, 1 % and 0.15" in words for words in said)
+
+
+@pytest.mark.parametrize(("only", "lines", "columns", "words"), [
+    ("unlisted", 6, 0, "left out: lines that are not listed ({}6)"), ("hot columns", 0, 1, "left out: hot columns (1)"),
+    ("off", 0, 0, "")])
+def test_what_is_left_out_is_told(only: str, lines: int, columns: int, words: str, tmp_path: Path,
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many lines the list lacks, and which columns are hot: in the table, of a bundle, in the summary."""
+    said: list[str] = []
+    warned: list[str] = []
+    monkeypatch.setattr(fit.log, "info", said.append)
+    monkeypatch.setattr(fit.log, "warning", warned.append)
+    scene = scene_of(2, only)
+    assert len(scene.lamp.wave) - len(scene.lines.wave) == lines and (scene.add > 0).all(axis=0).sum() == columns
+    assert run(scene, tmp_path).finds == ()
+    with fits.open(tmp_path / "psf.fits") as hdus:
+        rows = np.array(hdus["BUNDLES"].data)
+    assert list(rows["UNLISTED"]) == [lines, lines] and rows["HOT"].sum() == columns
+    *bundles, summary = [text for text in said if "left out" in text] or ["", ""]
+    assert any(words.format("") in text for text in bundles) and words.format("up to ") in summary
+    assert any("left out" in text for text in said) == bool(words)
+    assert any("many lines that are not listed, fibres 0-4 6 beside 10 that" in text for text in warned) == bool(lines)
+    monkeypatch.setattr(fit, "HOT", 0)
+    fit._tell_left_out(rows)
+    assert any("more than 0 hot columns" in text for text in warned) == bool(columns)
 
 
 def test_a_problem_without_damage_is_fitted_and_right(tmp_path: Path) -> None:

@@ -58,6 +58,34 @@ def test_all_traces_are_found(traces: Traces) -> None:
     np.testing.assert_allclose(at_rows(traces.sigma, ROWS), TOY.sigma_x, rtol=0.02)
 
 
+def found_off(toy: Toy, known: Range, lines: np.ndarray, light: np.ndarray) -> float:
+    """Pixels by which wavelengths from a range are off at most, between the first line and the last."""
+    found = start_psf(flat(toy), arc(toy, lines, light), lines, Known(range=known), Slit(len(toy.place)))
+    y = np.arange(toy.ny, dtype=float)
+    wave = toy.wave(y)
+    low, high = np.interp(lines[[0, -1]], wave[0], y)
+    apart = at_rows(found.solution.wave, y) - wave
+    return float(np.abs(apart[:, int(low) + 1:int(high)]).max() * toy.ny / np.ptp(wave[0]))
+
+
+@pytest.mark.parametrize("count", [8, 12])
+def test_lines_that_are_far_apart(count: int) -> None:
+    """Blends, which are not matched, told the wavelengths between them: 17.7 and 3.4 pixels off without these."""
+    toy = Toy(place=TOY.place[:6])
+    assert found_off(toy, Range(5003.0, 5415.0, 5222.0), *lamp(toy, count, 79)) < 1.0
+
+
+@pytest.mark.parametrize(("count", "seed"), [(12, 3), (20, 3)])
+def test_few_lines_on_few_rows_stand_out(count: int, seed: int) -> None:
+    """All 10 of 10 that are seen lie on the list, of the 8 that a typical solution has: 10.4 were asked for."""
+    toy = Toy(ny=192, first=6000.0, last=6110.0, place=tuple(10.0 + 8 * n for n in range(6)))
+    first, middle, last = toy.wave(np.array([0.0, 96.0, 191.0]))[3]
+    known, (lines, light) = Range(first + 1, last - 1, middle + 0.5), lamp(toy, count, seed)
+    assert found_off(toy, known, lines, light) < 0.5
+    with pytest.raises(InputError, match="no solution near the description stands out"):
+        start_psf(flat(toy), arc(toy, lines, light), lamp(toy, count, 900 + seed)[0], Known(range=known), Slit(6))
+
+
 def test_faint_and_missing_fibres() -> None:
     light = np.full(N, 4000.0)
     light[[4, 11]] = 0.0                        # within a bundle, and the last of one

@@ -107,6 +107,7 @@ def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder")
             return ()
         entries = find_entries(args)
         check_folders(entries, made=args.output)
+        check_apart((("the list", args.list),), (("a frame", entry.output) for entry in entries))
         check_apart((("the list", args.list), *(("an image, a PSF or a frame", path) for entry in entries
                                               for path in (entry.image, entry.psf, entry.output))),
                     (("--perf", args.perf),))

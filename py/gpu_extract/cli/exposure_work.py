@@ -65,8 +65,12 @@ class Files:
 
     def read(self, number: int) -> Loaded:
         """Everything that can be wrong with input and output is found here, before the work."""
+        from gpu_extract.io.sources import check_replaceable
+
         entry = self._entries[number]
         check_target(entry.output, make=self._args.output)
+        if self._seen.get(number) is not None:
+            check_replaceable(entry.output)
         job = read_job(self._args, Inputs(entry.image, entry.psf))
         return Loaded(job.image, job.psf, job.config, (job.cards, job.fibermap), self._why.get(number, ""))
 

@@ -166,10 +166,14 @@ def compute(run: Run) -> "Frame | None":
     from gpu_extract.plan import make_plan, turns
 
     job = run.job
-    bundles = len(make_plan(job.psf, job.config, 0).bundles)
-    run.recorder.expect(len(turns(bundles, run.comm.size, run.comm.rank)), bundles, run.comm.size)
+    plan, config = make_plan(job.psf, job.config, 0), job.config
+    run.recorder.expect(len(turns(len(plan.bundles), run.comm.size, run.comm.rank)), len(plan.bundles), run.comm.size)
+    if config.model and not run.args.model:      # for the picture alone
+        from gpu_extract.figures.spectra import columns_shown
+
+        config = replace(config, model=columns_shown(job.psf, plan.asked, plan.wave, job.image.shape))
     with run.recorder.span("extract"):
-        frame = run.extract(job.image, job.psf, job.config, recorder=run.recorder, dtype="float32")
+        frame = run.extract(job.image, job.psf, config, recorder=run.recorder, dtype="float32")
     if frame is None:
         return None
     for sentence in warnings_of(frame):

@@ -103,7 +103,10 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
 
         image = replace(image, fibermap=read_fibermap(table, check=check))
     config = make_config(args, image)
-    plan = make_plan(psf, config, 0)
+    try:
+        plan = make_plan(psf, config, 0)
+    except InputError as error:
+        raise InputError(f"{error}{_of_preset(args, image, psf)}") from error
     cards = [*sources, *origin_cards(psf), *settings_cards(config)]
     fibermap = rows_for(image, plan.fibres, psf.nfibre)
     if args.barycentric_correction and fibermap is not None:
@@ -154,6 +157,16 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
     from gpu_extract.io.barycentre import barycentric_factor
 
     return replace(config, wave_factor=barycentric_factor(*_headers(image)))
+
+
+def _of_preset(args: argparse.Namespace, image: "Image", psf: "PsfModel") -> str:
+    """Whose wavelengths are asked for, where a preset alone does so and the PSF does not have them; "" elsewhere."""
+    preset = None if args.wavelength else find_settings(args, image.get("CAMERA"))
+    low, high = psf.wavelength_range
+    if preset is None or (low <= preset.wavelength[0] and preset.wavelength[1] <= high):
+        return ""
+    chosen = "" if args.preset else f", as the image's CAMERA is {image.get('CAMERA')}"
+    return f"; they are those of the preset {preset.name}{chosen}: give -w first,last,step, or another --preset"
 
 
 def _headers(image: "Image") -> "list[Sequence[Card]]":

@@ -1,10 +1,12 @@
 """Two frames, field by field, for whatever fibres and wavelengths both have."""
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_extract.checks.sense import in_electrons
 from gpu_extract.compare.tolerances import Limit, Limits, load_limits
 from gpu_extract.compare.verdict import Comparison, Row
 from gpu_extract.data import NOTHING, Array, Frame, IntArray, SpecMask, Status
@@ -79,8 +81,8 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
     reference has it; status where both frames have it, by what has a flux and why the others have none.
 
     limits: a kind of etc/tolerances.json or its name; None: chosen by who made the reference
-    Raises InputError where the frames have no fibre or no wavelength in common, fibres' own wavelengths differ, or the
-    reference contradicts itself.
+    Raises InputError where the frames have no fibre or no wavelength in common, fluxes are in different units, fibres'
+    own wavelengths differ, or the reference contradicts itself.
     """
     limits, pair = _paired(frame, reference, limits)
     rows, notes = [], _left_out(frame, reference)
@@ -139,6 +141,9 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
     """What both frames have, and the limits that they are judged by."""
     if not isinstance(limits, Limits):
         limits = load_limits(limits or limits_for(reference))
+    if frame.unit and reference.unit and _spelt(frame.unit) != _spelt(reference.unit):
+        raise InputError(f"FLUX of the frame is in {frame.unit}, that of its reference in {reference.unit} (BUNIT); "
+                         "compare frames in one unit")
     _check_ascending(frame.wave, "the frame")
     _check_ascending(reference.wave, "the reference")
     masked, ends = _masked(reference), limits.ends
@@ -163,6 +168,15 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
                          "frames that were made with the same OWNWAVE of the PSF")
     good = ~masked[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] != 0)
     return limits, _Pair((frame, reference), (mine, theirs), waves, good)
+
+
+def _spelt(unit: str) -> str:
+    """A unit in one spelling: of electrons, which some call photons, and of per Angstrom."""
+    words = re.sub(r"[\s*.^]+", " ", unit.lower()).strip()
+    words = re.sub(r"\b(?:aa|a|å|ångströms?|angstroms?)(?![a-z])", "angstrom", words)
+    light = re.fullmatch(r"(.+?) ?/ ?angstrom|(.+?) angstrom ?-1|angstrom ?-1 (.+)", words)
+    counted = next((part for part in light.groups() if part), "") if light else ""
+    return "electron / angstrom" if in_electrons(counted) else words
 
 
 def _check_ascending(wave: np.ndarray, what: str) -> None:

@@ -198,7 +198,8 @@ class GpuFrames(Backend):
                                            for n, bundle in enumerate(job.plan.bundles) if n not in mine]
         several = passes_of(job, mine, geometries, others)
         sizes = sizes_of(job.psf.stamp, [*geometries, *(several.known if several else ())], tables,
-                         dtypes=(staged_type(image), job.dtype), model=job.config.model, several=several is not None)
+                         dtypes=(staged_type(image), job.dtype), model=bool(job.config.model),
+                         several=several is not None)
         pieces = cut_pieces(geometries, self._most or -(-len(mine) // LARGE))
         fibres = wanted((geometries[0].fibres[0], geometries[-1].fibres[1]), job.plan)
         kind = Flow if several is None else PassFlow

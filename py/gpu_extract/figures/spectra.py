@@ -54,17 +54,14 @@ def wave_of(frame: Frame, row: int) -> Array:
 
 def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
     """The bundle in the middle of the frame, as it lies on the CCD."""
-    number = frame.fibres // BUNDLE if psf is None or psf.bundle is None else psf.bundle[frame.fibres]
-    rows = np.flatnonzero(number == number[len(number) // 2])
-    ys, xs = slice(0, image.shape[0]), _columns(frame, image.shape[1])
+    rows = _middle_bundle(frame.fibres, psf)
     wave = None
-    if psf is not None:
-        lo, hi = int(frame.fibres[rows[0]]), int(frame.fibres[rows[-1]]) + 1
-        y, x = centres(psf, (lo, hi), frame.wave)
-        margin = psf.stamp[0], psf.stamp[1] // 2 + 2
-        ys, xs = (_range(c, m, n) for c, m, n in zip((y, x), margin, image.shape, strict=True))
+    if psf is None:
+        ys, xs = slice(0, image.shape[0]), _columns(frame, image.shape[1])
+    else:
+        y, ys, xs = _place(psf, frame.fibres[rows], frame.wave, image.shape)
         middle = int(rows[len(rows) // 2])
-        y_of = y[int(frame.fibres[middle]) - lo]
+        y_of = y[middle - rows[0]]
         of_y = np.argsort(y_of, kind="stable")              # wavelengths may descend along y
         wave = np.interp(np.arange(image.shape[0])[ys], y_of[of_y], wave_of(frame, middle)[of_y])
     good = image.ivar[ys, xs] > 0
@@ -75,6 +72,27 @@ def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
         variance = 1 / np.where(good, image.ivar[ys, xs], 1) + (float(frame.notes.get("psferr", 0.01)) * model) ** 2
         chi = (pix - model) / np.sqrt(variance)
     return View(rows, ys.start, xs.start, pix, model, chi, wave)
+
+
+def columns_shown(psf: PsfModel, fibres: tuple[int, int], wave: Array, shape: tuple[int, int]) -> tuple[int, int]:
+    """Columns of the CCD, last one out, that a page shows of a frame of fibres lo .. hi - 1 and `wave` (Angstrom)."""
+    numbers = np.arange(*fibres)
+    xs = _place(psf, numbers[_middle_bundle(numbers, psf)], wave, shape)[2]
+    return xs.start, xs.stop
+
+
+def _middle_bundle(fibres: np.ndarray, psf: PsfModel | None) -> np.ndarray:
+    """Which of these fibres are of one bundle with the one in the middle."""
+    number = fibres // BUNDLE if psf is None or psf.bundle is None else psf.bundle[fibres]
+    return np.flatnonzero(number == number[len(number) // 2])
+
+
+def _place(psf: PsfModel, fibres: np.ndarray, wave: Array, shape: tuple[int, int]) -> tuple[Array, slice, slice]:
+    """Rows of the centres of some fibres' spots, (nfibre, nwave); the rows and columns of the CCD around them."""
+    y, x = centres(psf, (int(fibres[0]), int(fibres[-1]) + 1), wave)
+    margin = psf.stamp[0], psf.stamp[1] // 2 + 2
+    ys, xs = (_range(c, m, n) for c, m, n in zip((y, x), margin, shape, strict=True))
+    return y, ys, xs
 
 
 def _smooth(frame: Frame, rows: np.ndarray, ny: int) -> Array:

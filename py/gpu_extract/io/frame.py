@@ -49,13 +49,19 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
     refuse_not_finite(path, frame, images, {"SCORES": table, "BUNDLES": bundles, "BACKGROUND": smooth})
     brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
     headers = {"FLUX": frame_cards(brief, [*count_cards(frame), *cards]), "STATUS": status_cards()}
-    units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()}}
+    units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()},
+             **_own_units(frame)}
     made = {name: image_hdu(array, name, bunit=units[name], cards=headers.get(name, ()), primary=name == "FLUX")
             for name, array in images.items()}
     first = [made.pop(name) for name in ("FLUX", "IVAR", "MASK", "WAVELENGTH", GRID, "RESOLUTION") if name in made]
     hdus = [*first, *fibermap_hdus(frame.fibermap), made.pop("CHI2PIX"), *table_hdus("SCORES", table), *made.values(),
             *table_hdus("BUNDLES", bundles), *table_hdus("BACKGROUND", smooth)]
     write_hdus(path, hdus, commit, read_back=True)
+
+
+def _own_units(frame: Frame) -> dict[str, str]:
+    """The units of FLUX and IVAR of a frame that was read in another one; how to spell that of IVAR nobody said."""
+    return {} if frame.unit in ("", FLUX_UNIT) else {"FLUX": frame.unit, "IVAR": ""}
 
 
 def frame_images(frame: Frame) -> dict[str, np.ndarray]:
@@ -182,7 +188,7 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
     scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, {"SCORES": scores})
     band = band_of(frame.wave)
-    units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": OUTPUTS["ivar"].unit}
+    units = {"WAVELENGTH": "Angstrom", "FLUX": FLUX_UNIT, "IVAR": OUTPUTS["ivar"].unit, **_own_units(frame)}
     hdus = [image_hdu(None, "", cards=frame_cards(frame, cards), primary=True),
             *fibermap_hdus(frame.fibermap or _minimal(frame)),
             *(image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
@@ -217,7 +223,7 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
         wave = (image_of(hdu, 1) if grid is None else grid).astype(np.float64)
         own_wave = None if grid is None else image_of(hdu).astype(np.float64)
         fibermap = optional_fibermap(hdus)
-        cards = cards_of(hdus[0].header)
+        cards, unit = cards_of(hdus[0].header), str(find(hdus, "FLUX").header.get("BUNIT", "")).strip()
         for name, array in arrays.items():
             if array is not None and OUTPUTS[name].kind is not None:
                 if array.dtype.kind not in "iu":
@@ -231,7 +237,7 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
             arrays["chi2pix"] = np.zeros_like(flux)
         try:
             return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap,
-                         own_wave=own_wave, **arrays)
+                         own_wave=own_wave, unit=unit, **arrays)
         except InputError as error:
             raise InputError(f"{error}; the file is not one frame, make or fetch it again") from error
 

@@ -58,7 +58,7 @@ def spectrum_of(frame: Frame) -> Any:
     if frame.own_wave is not None:
         raise InputError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: make one of "
                          "each row of flux, ivar and own_wave")
-    flux = np.asarray(frame.flux) * units.Unit(FLUX_UNIT)
+    flux = np.asarray(frame.flux) * units.Unit(frame.unit or FLUX_UNIT)
     meta = {"header": {card.key: card.value for card in frame.cards}, "int_mask": frame.mask,
             "resolution_data": frame.resolution, "chi2pix": frame.chi2pix, "fibres": frame.fibres}
     return Spectrum(flux=flux, spectral_axis=frame.wave * units.Angstrom,

@@ -6,6 +6,7 @@ is without reading its pixels: by the sums in its headers, or by a sample of its
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from hashlib import blake2b
 from itertools import takewhile
@@ -16,7 +17,7 @@ import numpy as np
 
 from gpu_extract.config import MATHEMATICS, ExtractConfig
 from gpu_extract.data import Card, Image, PsfModel
-from gpu_extract.errors import FileName, InputError
+from gpu_extract.errors import FileName, InputError, OutputError
 from gpu_extract.io.cards import CARD, MOST_HDUS, Odd, layout_of
 from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import open_fits
@@ -87,6 +88,16 @@ def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Imag
             return changed_source(header, paths) or changed_settings(header, settings(image))
     except InputError as error:
         return f"damaged: {str(error).removeprefix(f'{os.fspath(path)}: ')}"
+
+
+def check_replaceable(path: FileName) -> None:
+    """Raise OutputError where a FITS file that is no frame has this name. What is damaged may have been one."""
+    names: list[str] = []
+    with suppress(InputError), open_fits(path, check=False) as hdus:
+        names = [hdu.name or "(no name)" for hdu in hdus]
+    if names and "FLUX" not in names:
+        raise OutputError(f"{path}: exists and is no frame, its HDUs are {', '.join(names)}; name another output, "
+                          "or take the file away")
 
 
 def changed_source(header: Mapping[str, Any], paths: Mapping[str, str]) -> str | None:

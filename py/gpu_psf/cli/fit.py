@@ -8,6 +8,8 @@ from gpu_extract.cli.ranks import start_ranks
 from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from gpu_extract.data import Card, Image, PsfModel
     from gpu_psf.data import FitConfig, Lines
     from gpu_psf.run import FittedPsf
@@ -16,6 +18,7 @@ NAME = "fit"
 TAIL = separated(float, "four numbers: core (pixels), scales in x and y, and index, e.g. 1,1,1,2", 4)
 # chi squared of a bundle, share of the cores' pixels left out, and error of the model that bring a warning
 HIGH, MANY, WRONG = 2.0, 0.1, 0.1
+UNLISTED, HOT = 0.25, 3 # lines that are not listed, for each that is, and hot columns of a bundle that bring one
 APART = 0.1             # pixels that arcs are shifted against each other, that bring one
 HELP = "fit traces and shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
@@ -164,6 +167,7 @@ def read_like(path: str, psf: "PsfModel") -> "Image":
 
 def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, ...]", config: "FitConfig") -> None:
     """Write the PSF and its page, and say how it went."""
+    from gpu_psf.run import left_out
     from gpu_psf.write import write_fitted
 
     write_fitted(args.output, fitted, cards=cards, config=config, inputs=[*args.input, args.psf])
@@ -188,6 +192,23 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
     if len(apart):
         log.warning(f"the arcs are shifted against each other in {len(apart)} of {len(rows)} bundles, by up to "
                     f"{apart['APART'].max():.2f} pixels: the PSF lies between them; fit them one by one")
+    _tell_left_out(rows)
     states = [f"{int((fibres['STATUS'] == state).sum())} {words}" for state, words in
               enumerate(("fitted", "with few lines", "interpolated", "not fitted"))]
-    log.info(f"PSF: {args.output} (fibres: {', '.join(states)}; PSFERR {fitted.psf.psferr:.4f})")
+    log.info(f"PSF: {args.output} (fibres: {', '.join(states)}; PSFERR {fitted.psf.psferr:.4f}"
+             f"{left_out(rows['UNLISTED'].max(), rows['HOT'].sum(), 'up to ')})")
+
+
+def _tell_left_out(rows: "np.ndarray") -> None:
+    """Warn of lines that the list should have, and of columns that a mask should."""
+    short = rows[rows["UNLISTED"] > UNLISTED * rows["NLINE"]]
+    if len(short):
+        most = short[short["UNLISTED"].argmax()]
+        log.warning(f"{len(short)} of {len(rows)} bundles have many lines that are not listed, fibres {most['FIRST']}-"
+                    f"{most['LAST']} {most['UNLISTED']} beside {most['NLINE']} that are: what is near them is left "
+                    "out; give the whole list of this lamp")
+    hot = rows[rows["HOT"] > HOT]
+    if len(hot):
+        log.warning(f"{len(hot)} of {len(rows)} bundles have more than {HOT} hot columns that are not masked, the "
+                    f"first, fibres {hot[0]['FIRST']}-{hot[0]['LAST']}, {hot[0]['HOT']}: they are left out; mask them "
+                    "in the images to extract, too")

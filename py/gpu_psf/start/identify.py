@@ -64,18 +64,21 @@ def match(seen: Seen, lines: Array, solution: Solution, tolerance: float,
     return Pairs(table[:, 0].astype(int), table[:, 1], table[:, 2]), table[:, 3].astype(int)
 
 
-def refine(seen: Seen, lines: Array, solution: Solution, *, ny: int, kept: bool = False) -> tuple[Solution, Pairs]:
+def refine(seen: Seen, lines: Array, solution: Solution, *, ny: int, kept: bool = False,
+           found: bool = False) -> tuple[Solution, Pairs]:
     """The solution through all lines of the list that are seen, matched ever more closely.
 
-    kept: the given one is right in its shape, and stays as it is where no lines tell
+    kept: the given one is right in its shape, and stays as it is where no lines tell; found: lines have told it, also
+        such as are not matched here, and it counts a little
     Raises InputError where no more agree than by chance.
     """
     nfibre, echelle, base = len(solution.wave.coeff), solution.orders is not None, solution if kept else None
+    told = solution if found else None
     pairs = match(seen, lines, solution, TOLERANCES[0])[0]
     for tolerance in TOLERANCES:
         pairs, _ = match(seen, lines, solution, tolerance)
         _enough(len(pairs.row), seen, lines, solution, tolerance)
-        solution = solve_wavelengths(pairs, nfibre, ny, echelle=echelle, base=base)
+        solution = solve_wavelengths(pairs, nfibre, ny, echelle=echelle, base=base, found=told)
     used = solution.used
     return solution, Pairs(pairs.fibre[used], pairs.row[used], pairs.wave[used])
 

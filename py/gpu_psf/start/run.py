@@ -134,7 +134,8 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
         solution = describe(known.range, seen, lines, nfibre, ny)
     else:
         raise InputError("nothing is known of the wavelengths: give --psf, --pairs or --range")
-    solution, pairs = identify.refine(seen, lines, solution, ny=ny, kept=known.psf is not None)
+    solution, pairs = identify.refine(seen, lines, solution, ny=ny, kept=known.psf is not None,
+                                      found=known.range is not None)
     return solution, len(pairs.row), along
 
 

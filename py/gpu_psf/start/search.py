@@ -17,6 +17,9 @@ from gpu_psf.start.solution import Solution
 BRIGHT = 30                     # brightest lines of a fibre that are used
 STRETCHES, CURVES = 33, (13, 35)     # that are tried; where the middle is known, and where it is not
 OFF = 0.03                      # of the range: how far each of its ends may be off
+OUT, MOST = 1.3, 0.75           # times as many lines as with a typical solution must agree; or this share of what
+#                                 chance leaves
+CLOSE = 0.7                     # pixels by which lines that agree may be apart
 CURVED = 0.015, 0.04            # of the range: the largest of these curvatures
 
 
@@ -86,10 +89,14 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     tried = [_polished(known, best[n][1:], rows, lines, ny) for n in range(min(12, len(best)))]
     score, coeff = max(tried, key=lambda t: t[0])
     typical = float(np.median([b[0] for b in best]))
-    if score < max(0.5 * len(rows), LEAST - 1) or score < 1.3 * typical:
+    # where rows are few, so is what is tried, and the typical solution is nearly right: what chance gives is told then
+    # by how dense the list is, a Gaussian of CLOSE pixels around each of its lines
+    chance = len(rows) * min(np.sqrt(2 * np.pi) * CLOSE * abs(step) * len(lines) / np.ptp(lines), 1.0)
+    needed = max(0.5 * len(rows), LEAST - 1, min(OUT * typical, chance + MOST * (len(rows) - chance)))
+    if score < needed:
         raise InputError(f"no solution near the description stands out: {score:.0f} of the {len(rows)} brightest "
                          "lines of the middle fibre lie on the list's at best, "
-                         f"{max(0.5 * len(rows), 1.3 * typical):.0f} are needed; is it the list of this lamp, are "
+                         f"{needed:.0f} are needed; is it the list of this lamp, are "
                          "first and last right to 3 %?")
     return coeff
 
@@ -126,7 +133,7 @@ def _settle(coeff: Array, rows: Array, lines: Array, ny: int, tolerances: tuple[
         coeff = coeff.copy()
         coeff[:terms] += change
     left = _distance(legval(argument, coeff), lines) / step
-    return float(np.exp(-0.5 * (left / 0.7)**2).sum()), coeff
+    return float(np.exp(-0.5 * (left / CLOSE)**2).sum()), coeff
 
 
 def _follow(coeff: Array, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:

@@ -17,6 +17,7 @@ DEGREES = (4, 3)           # of the surface, in row and fibre
 CLIP = 4.0
 OWN = 6                    # lines of a fibre to each term of its own
 TOLD = 3                   # lines at different wavelengths to each term in row on top of a solution that is known
+HELD = 9, 0.03             # rows of each fibre at which one that was found by the same lines counts, and its weight
 MOST_LOST = 0.4            # of the lines may be left out
 ORDERS = range(8, 160)     # of a grating
 
@@ -37,12 +38,21 @@ class Solution:
 
 
 def solve_wavelengths(pairs: Pairs, nfibre: int, ny: int, *, echelle: bool = False,
-                      base: Solution | None = None) -> Solution:
-    """The surface through known lines, or what they ask for on top of a solution that is nearly right.
+                      base: Solution | None = None, found: Solution | None = None) -> Solution:
+    """The surface through known lines, or what they ask for on top of a solution `base` that is nearly right.
+
+    found: one that these lines and others have told, which says what they leave open: between lines that are far apart
 
     Raises InputError where they are too few or do not lie on one.
     """
-    return _solve(pairs, nfibre, ny, _orders(pairs, nfibre, ny) if echelle else None, base)
+    orders = _orders(pairs, nfibre, ny) if echelle else None
+    return _solve(pairs, nfibre, ny, orders, base, None if found is None else _held(found, nfibre, ny))
+
+
+def _held(found: Solution, nfibre: int, ny: int) -> Pairs:
+    """Some of a solution's wavelengths, as if they were lines."""
+    row, fibre = np.tile(np.linspace(0, ny - 1, HELD[0]), nfibre), np.repeat(np.arange(nfibre), HELD[0])
+    return Pairs(fibre, row, one_by_one(found.wave, fibre, row))
 
 
 def _orders(pairs: Pairs, nfibre: int, ny: int) -> IntArray:
@@ -79,7 +89,8 @@ def _degrees(pairs: Pairs) -> tuple[int, int]:
     return k, max(l, 0)
 
 
-def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None) -> Solution:
+def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None,
+           held: Pairs | None) -> Solution:
     if len(pairs.row) < 4:
         raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution: give more, 4 at "
                          "least")
@@ -95,8 +106,11 @@ def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: So
         degrees = min(degrees[0], different // TOLD - 1), degrees[1]
     basis = _terms(pairs, nfibre, ny, degrees)
     used = np.ones(len(values), dtype=bool)
+    weak, told = basis[:0], values[:0]
+    if held is not None:
+        weak, told = HELD[1] * _terms(held, nfibre, ny, degrees), HELD[1] * held.wave * factor[held.fibre]
     for _ in range(10):
-        coeff = np.linalg.lstsq(basis[used], values[used], rcond=None)[0]
+        coeff = np.linalg.lstsq(np.concatenate([basis[used], weak]), np.append(values[used], told), rcond=None)[0]
         left = values - basis @ coeff
         limit = CLIP * max(1.4826 * np.median(np.abs(left[used])), least)
         again = np.abs(left) <= limit
