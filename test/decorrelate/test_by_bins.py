@@ -111,16 +111,17 @@ def test_a_tail_is_compared_in_the_widest_band_alone(windows):
             assert neighbours._holds(0, 0.0) == (held and widest and not windows)
 
 
-@pytest.mark.parametrize(("excess", "most"), [(3.0, 10.0), (0.5, 1.0)])
+@pytest.mark.parametrize(("excess", "most"), [(3.0, 10.0), (0.1, 1.0)])
 def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
     """Of all their bins, and a tenth of it is allowed."""
     bundle = make_bundle(3, 60)
     complement, added = Neighbours.complement, []
 
     def found(self, fibre):
-        return complement(self, fibre)._replace(excess=excess, little=excess > 1.0)
+        tail = excess * self.limits.tail
+        return complement(self, fibre)._replace(excess=excess, tail=tail, little=excess > 1.0)
 
-    def add(fluxes, spectra, sides, of, first, arena):
+    def add(result, plain, spectra, sides, of, first, arena):
         added.append(of.scales[0, 0])
         return {0: 1.0}
     monkeypatch.setattr(Neighbours, "complement", found)

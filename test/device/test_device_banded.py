@@ -511,7 +511,7 @@ def test_sums_of_poles_make_the_derivative_of_the_root(count: int, ratio: float)
 
 
 def test_flux_and_what_the_band_does_not_hold() -> None:
-    """(Q x + L x) / (Q 1 + L 1) to first order in L."""
+    """(Q x + L x) / (Q 1 + L 1) to first order in L, and ivar the square of Q 1 + L 1, by which R is divided."""
     nwave, lanes, kept, first, nout = 7, 2, 5, 2, 4
     rng = np.random.default_rng(10)
     sums, left = 1.0 + rng.random((nwave, kept, lanes)), 1e-7 * rng.random((nwave, 2, lanes))
@@ -522,7 +522,17 @@ def test_flux_and_what_the_band_does_not_hold() -> None:
     bins = slice(first, first + nout)
     exact = (sums[bins, 1, 0] + left[bins, 1, 0]) / (sums[bins, 0, 0] + left[bins, 0, 0])
     np.testing.assert_allclose(flux[0], exact, rtol=1e-13)
+    np.testing.assert_allclose(ivar[0], (sums[bins, 0, 0] + left[bins, 0, 0])**2, rtol=1e-15)
     assert not flux[1].any() and not ivar[1].any()
+    resolution = np.full((lanes, 5, nout), np.nan)
+    run_lanes(poles.diagonals, resolution.size, 1, (resolution, sums, left, 1.0 / sums[:, 0], flags, kept, first, 5,
+                                                    nout, lanes))
+    for k in range(-2, 3):
+        rows = np.arange(first + max(k, 0), first + nout + min(k, 0))
+        q = -sums[np.minimum(rows, rows - k), 2 + abs(k), 0]
+        np.testing.assert_allclose(resolution[0, k + 2, rows - k - first], q / (sums[rows, 0, 0] + left[rows, 0, 0]),
+                                   rtol=1e-15)
+    assert not resolution[1].any()
 
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])

@@ -123,7 +123,7 @@ class _Bundle:
             if schur.holds and self._tells(n, schur):         # as one of the rungs does
                 groups.setdefault(id(schur.room), []).append((n, schur))
         much = [(n, self._fibres[0] + n, schur) for group in groups.values() for n, schur in group
-                if not schur.little or schur.excess > 1.0]
+                if not schur.little or schur.tail > self.options.limits.plain]
         beyond = remainders(neighbours, much) if much else None
         nwave, wide = self.sides.shape[1], max((group[0][1].room.half for group in groups.values()), default=0)
         made = self._arena.take(len(self.sides), nwave, simd_banded.out_width(self.ndiag))
@@ -134,7 +134,7 @@ class _Bundle:
         plain, work = result[0].copy(), self._arena.take(simd_correct.work_size(nwave))
         simd_correct.correct(result[0], made, work, np.array(good), first)
         if beyond is not None:
-            shares = add_remainders((result[0], plain), made, self.sides, beyond.only(good), first, self._arena)
+            shares = add_remainders(result, plain, made, self.sides, beyond.only(good), first, self._arena)
             most = {n: self.options.limits.share * (OF_CUT if schur.excess > 1.0 else 1.0) for n, _, schur in much}
             broken = [n for n, share in shares.items() if share > most[n]]
             self.facts[broken] = NOT_MEASURED       # a few elements beyond the band that do not fall off

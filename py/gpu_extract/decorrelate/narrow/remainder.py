@@ -1,4 +1,4 @@
-"""What the fibres' bands cut off, added to their flux exactly to first order: see narrow.simd_remainder."""
+"""What the fibres' bands cut off, added to their spectra exactly to first order: see narrow.simd_remainder."""
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -16,7 +16,8 @@ from gpu_extract.kernels.arena import Arena
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
 MOST = 64       # poles
-REACH = 4       # half-bands that are worked on beyond the bins that count
+REACH = 4       # half-bands that are worked on beyond the bins that count: what is added decays as sums of poles do, not
+FARTHER = 12    # faster where a band is cut short: of uneven fibres at least so many diagonals more than icov's
 
 
 class Remainders(NamedTuple):
@@ -39,7 +40,7 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
 
     neighbours: the bundle's complements. All of that has to live on until it is added.
     """
-    hw, most_shift = neighbours.couplings.hw, neighbours.limits.most_shift
+    hw, limits = neighbours.couplings.hw, neighbours.limits
     poles: list[tuple[Array, Array]] = []
     begins: dict[tuple[int, float], int] = {}      # of the poles that fibres share
     rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
@@ -52,10 +53,11 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
         around, inside = _addresses(neighbours, fibre, schur)
         near += around
         windows += inside
-        rows.append((n, *schur.room.at(schur.place), half + 1, REACH * half, first,
+        reach = REACH * (max(half, hw + FARTHER) if schur.facts.cond > limits.uneven else half)
+        rows.append((n, *schur.room.at(schur.place), half + 1, reach, first,
                      first + asked[0] // simd_remainder.POLES, ends[0], len(near), ends[1], len(windows)))
-        # where the tail holds bin by bin only, what is added tells in all bins how much it is
-        least = 0.0 if schur.excess > 1.0 else 2.0 * most_shift(schur.facts.cond)
+        # of a band that needs it everything is added: then ivar and R do, and it tells in all bins how much it is
+        least = 0.0 if schur.tail > limits.plain else 2.0 * limits.most_shift(schur.facts.cond)
         scales.append((least**2, schur.bound, schur.bound**1.5))
         size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))
     shifts, weights = (np.concatenate(each) for each in zip(*poles, strict=True))
@@ -77,16 +79,16 @@ def _unit_poles(count: int, ratio: float) -> tuple[Array, Array]:
     return poles.shifts.reshape(-1, lanes), (poles.weights * poles.shifts).reshape(-1, lanes)
 
 
-def add_remainders(fluxes: tuple[Array, Array], spectra: Array, sides: Array, of: Remainders, first: int,
-                   arena: Arena) -> dict[int, float]:
-    """flux = plain and what the remainder of fibres makes of it, where that counts; returns the share it has of s of
-    each.
+def add_remainders(result: tuple[Array, Array, Array], plain: Array, spectra: Array, sides: Array, of: Remainders,
+                   first: int, arena: Arena) -> dict[int, float]:
+    """flux = plain and what the remainder of fibres makes of it, where that counts, and ivar and R likewise; returns
+    the share it has of s of each.
 
-    fluxes: (flux, plain), (n, bins), bins that are wanted, from `first` on: flux elsewhere stays as it is
+    result: (flux, ivar, resolution), plain: (n, bins), bins that are wanted, from `first` on: elsewhere all stays
     spectra: (n, nwave, some), s = Q 1 and others; sides: (n, nwave, SIDES), 1 and x
     """
     shares = np.empty(len(of.fibres))
-    simd_remainder.remainder(fluxes, shares, spectra, sides, of.fibres, of.scales, of.poles, of.around,
+    simd_remainder.remainder(result, plain, shares, spectra, sides, of.fibres, of.scales, of.poles, of.around,
                              arena.take(of.size), first)
     return dict(zip(of.fibres[:, 0].tolist(), shares.tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""CPU kernel: what S has beyond its band, added to a fibre's flux exactly to first order.
+"""CPU kernel: what S has beyond its band, added to a fibre's spectra exactly to first order.
 
 Let S = B + E, B the band and its windows, E the rest. Q(S) = sum_k c_k (I - t_k (S + t_k)^-1), so to first order in E
 
@@ -461,11 +461,11 @@ def _cut(last, j, reach, windows):
 
 
 @njit()
-def _one(flux, plain, spectrum, sides, places, poles, around, work, limits):
-    """One fibre; places: addresses of its band and of its shifts, elements of a row of the band; limits: (first, least,
-    reach), see `remainder`; returns the share."""
+def _one(flux, plain, share, spectrum, sides, places, poles, around, work, limits):
+    """Flux and share of one fibre; places: addresses of its band and of its shifts, elements of a row of the band;
+    limits: (first, least, reach), see `remainder`."""
     (band, shifts, columns), (first, least, reach), windows = places, limits, around[1]
-    nwave, j, most = len(sides), 0, 0.0
+    nwave, j = len(sides), 0
     while j < nwave:
         if not number(shifts + 8 * j) > least:
             j += 1
@@ -481,17 +481,32 @@ def _one(flux, plain, spectrum, sides, places, poles, around, work, limits):
             k = first + t
             if begin <= k < end and spectrum[k, 0] != 0.0:
                 flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k, 0]
-                most = max(most, abs(total[0, k - begin] / spectrum[k, 0]))
+                share[t] = total[0, k - begin] / spectrum[k, 0]
         j = last + 1
-    return most
+
+
+@njit()
+def _rescale(ivar, resolution, share):
+    """ivar and R of a fibre where s grows by these shares of itself."""
+    ndiag, count = len(resolution) // 2, len(share)
+    for t in range(count):
+        share[t] += 1.0
+        ivar[t] *= share[t] * share[t]
+    for a in range(min(ndiag, count - 1) + 1):
+        above, below = resolution[ndiag - a], resolution[ndiag + a]
+        for t in range(count - a):
+            above[t + a] /= share[t]
+        for t in range(count - a if a > 0 else 0):
+            below[t] /= share[t + a]
 
 
 @njit(cache=True, loops=False)
-def remainder(fluxes, shares, spectra, sides, fibres, scales, poles, around, work, first):
-    """flux = plain and what E adds to it, around the bins where that counts; of some fibres, in turn.
+def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, around, work, first):
+    """flux = plain and what E adds to it, and ivar and R with what E adds to s, around the bins where that counts; of
+    some fibres, in turn.
 
-    fluxes: (flux, plain), (n, bins) both, bins `first` and following: corrected already, which stays elsewhere, and
-        without any correction
+    result: (flux, ivar, resolution), (n, bins) and (n, 2 ndiag + 1, bins), bins `first` and following: the flux has the
+        quick correction, which stays elsewhere; plain: (n, bins), flux without any
     shares: (m,), filled: the largest share of s that E adds to that of one of a fibre's bins
     spectra: (n, nwave, some), the first of which is s = Q 1; sides: (n, nwave, SIDES), 1 and x
     fibres: (m, 11) int64: a fibre's number in all of these; addresses of its band B, (nwave, half + 1), and of its
@@ -507,13 +522,16 @@ def remainder(fluxes, shares, spectra, sides, fibres, scales, poles, around, wor
         windows (some, 5): first bin, last + 1, first bin of all of S, number of those, its address
     work: (work_size,), starts on a cache line
     """
-    (flux, plain), (shifts, weights), (neighbours, windows, hw) = fluxes, poles, around
+    (flux, ivar, resolution), (shifts, weights), (neighbours, windows, hw) = result, poles, around
+    share = np.empty(flux.shape[1])
     for m in range(len(fibres)):
         n, own = fibres[m, 0], slice(fibres[m, 5], fibres[m, 6])
         near = neighbours[fibres[m, 7]:fibres[m, 8]], windows[fibres[m, 9]:fibres[m, 10]], hw
-        shares[m] = _one(flux[n], plain[n], spectra[n], sides[n], (fibres[m, 1], fibres[m, 2], fibres[m, 3]),
-                         (shifts[own], weights[own], scales[m, 1], scales[m, 2]), near, work,
-                         (first, scales[m, 0], fibres[m, 4]))
+        share[:] = 0.0
+        _one(flux[n], plain[n], share, spectra[n], sides[n], (fibres[m, 1], fibres[m, 2], fibres[m, 3]),
+             (shifts[own], weights[own], scales[m, 1], scales[m, 2]), near, work, (first, scales[m, 0], fibres[m, 4]))
+        shares[m] = max(share.max(), -share.min())
+        _rescale(ivar[n], resolution[n], share)
 
 
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:

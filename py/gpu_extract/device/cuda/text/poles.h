@@ -74,7 +74,7 @@ BLOCK(32) void agree(index i, int *flags, const double *groups, double *facts, c
         fibre[STATUS] = FAILED;
 }
 
-// Flux, with what S has beyond its band (left: of 1 and x, see remainder.h), ivar and status of the bins that are kept,
+// Flux and ivar, with what S has beyond its band (left: of 1 and x, see remainder.h), and status of the bins that are kept,
 // wavelength fastest; 0 where a fibre is not GOOD.
 BLOCK(64) void spectra(index n, double *flux, double *ivar, signed char *status, const double *sums, const double *left,
                        const double *inverse, const int *flags, index kept, index first, index nout, index lanes)
@@ -83,19 +83,23 @@ BLOCK(64) void spectra(index n, double *flux, double *ivar, signed char *status,
     bool good = holds(flags, i, lanes);
     Read q = rows_of(sums, kept, i, lanes);
     Read more = rows_of(left, SIDES, i, lanes);
-    double plain = good ? q.at(j, 1) * inverse[at] : 0.0;
+    double plain = good ? q.at(j, 1) * inverse[at] : 0.0, s = good ? q.at(j, 0) + more.at(j, 0) : 0.0;
     flux[n] = good ? plain + (more.at(j, 1) - plain * more.at(j, 0)) * inverse[at] : 0.0;
-    ivar[n] = good ? q.at(j, 0) * q.at(j, 0) : 0.0;
+    ivar[n] = s * s;
     status[n] = (signed char)flags[STATUS * lanes + i];
 }
 
-// R (fibres, width, nout) within the bins that are kept.
-BLOCK(64) void diagonals(index n, double *resolution, const double *sums, const double *inverse, const int *flags,
-                         index kept, index first, index width, index nout, index lanes)
+// R (fibres, width, nout) within the bins that are kept, rows divided by s with what S has beyond its band.
+BLOCK(64) void diagonals(index n, double *resolution, const double *sums, const double *left, const double *inverse,
+                         const int *flags, index kept, index first, index width, index nout, index lanes)
 {
     index j = n % nout, k = n / nout % width - width / 2, i = n / nout / width;
     bool there = holds(flags, i, lanes) && 0 <= j + k && j + k < nout;
-    index low = first + smaller(j, j + k), apart = k < 0 ? -k : k;
-    resolution[n] =
-        there ? -rows_of(sums, kept, i, lanes).at(low, SIDES + apart) * inverse[(first + j + k) * lanes + i] : 0.0;
+    index low = first + smaller(j, j + k), apart = k < 0 ? -k : k, row = first + j + k;
+    if (!there) {
+        resolution[n] = 0.0;
+        return;
+    }
+    double over = inverse[row * lanes + i], share = rows_of(left, SIDES, i, lanes).at(row, 0) * over;
+    resolution[n] = -rows_of(sums, kept, i, lanes).at(low, SIDES + apart) * over / (1.0 + share);
 }
