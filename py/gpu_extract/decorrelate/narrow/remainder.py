@@ -8,6 +8,7 @@ import numpy as np
 from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow import simd_remainder
 from gpu_extract.decorrelate.narrow.bands import address_of
+from gpu_extract.decorrelate.narrow.definite import Questions, ask
 from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import pole_error, unit_poles
@@ -17,6 +18,8 @@ LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is 
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
 MOST = 64       # poles
 REACH = 4       # half-bands that are worked on beyond the bins that count
+AWAY = 1e6      # of the bound on S: bins that have that on the diagonal take next to nothing from others
+OUTSIDE = Questions((5e3, 2e4, 5e4, 2e5, 1e6, 1e7, 1e8, 1e9))      # of S outside of its windows
 
 
 class Remainders(NamedTuple):
@@ -44,16 +47,18 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
     begins: dict[tuple[int, float], int] = {}      # of the poles that fibres share
     rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
     for n, fibre, schur in some:
-        asked = _count(schur), schur.facts.cond
-        if asked not in begins:
-            begins[asked] = sum(len(shifts) for shifts, _ in poles)
-            poles.append(_unit_poles(*asked))
-        first, ends, half = begins[asked], (len(near), len(windows)), schur.room.half
+        ranges, ends, half = list[int](), (len(near), len(windows)), schur.room.half
+        for ratio in schur.facts.cond, _outside(schur, neighbours.first.gauge.work):
+            asked = _count(ratio, schur.shift), ratio
+            if asked not in begins:
+                begins[asked] = sum(len(shifts) for shifts, _ in poles)
+                poles.append(_unit_poles(*asked))
+            ranges += begins[asked], begins[asked] + asked[0] // simd_remainder.POLES
         around, inside = _addresses(neighbours, fibre, schur)
         near += around
         windows += inside
-        rows.append((n, *schur.room.at(schur.place), half + 1, REACH * half, first,
-                     first + asked[0] // simd_remainder.POLES, ends[0], len(near), ends[1], len(windows)))
+        rows.append((n, *schur.room.at(schur.place), half + 1, REACH * half, *ranges, ends[0], len(near), ends[1],
+                     len(windows)))
         # where the tail holds bin by bin only, what is added tells in all bins how much it is
         least = 0.0 if schur.excess > 1.0 else 2.0 * most_shift(schur.facts.cond)
         scales.append((least**2, schur.bound, schur.bound**1.5))
@@ -64,10 +69,25 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
                        np.array(windows, dtype=np.int64).reshape(-1, 5), hw), size)
 
 
-def _count(schur: Schur) -> int:
-    """Poles that are enough for a fibre's remainder, so many at a time as the kernel takes."""
-    ratio, lanes = schur.facts.cond, simd_remainder.POLES
-    return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * schur.shift < LEFT), MOST)
+def _count(ratio: float, shift: float) -> int:
+    """Poles enough for what is foreseen of a spectrum in [1 / ratio, 1], as many as the kernel takes at once."""
+    lanes = simd_remainder.POLES
+    return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * shift < LEFT), MOST)
+
+
+def _outside(schur: Schur, work: Array) -> float:
+    """The condition number of S without its windows' bins, and so of every stretch that has none of them, if it may
+    take fewer poles than S as a whole.
+
+    Where a matrix is definite so is each principal submatrix: what the bins of windows hold makes no answer wrong.
+    """
+    whole = schur.facts.cond
+    if not schur.windows or _count(whole, schur.shift) == _count(OUTSIDE.ratios[0], schur.shift):
+        return whole
+    band = schur.band.copy()
+    for first, block in schur.windows:
+        band[first:first + len(block), 0] = AWAY * schur.bound
+    return min(ask(band, band, schur.bound, OUTSIDE, work).cond, whole)
 
 
 @cache
