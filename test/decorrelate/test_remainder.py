@@ -7,9 +7,17 @@ from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_remainder
-from gpu_extract.decorrelate.narrow.remainder import FARTHER, REACH, SHARE, add_remainders, remainders
+from gpu_extract.decorrelate.narrow.remainder import (
+    FARTHER,
+    LEFT,
+    OUTSIDE,
+    REACH,
+    SHARE,
+    add_remainders,
+    remainders,
+)
 from gpu_extract.decorrelate.narrow.schur import Neighbours
-from gpu_extract.decorrelate.poles import pole_error
+from gpu_extract.decorrelate.poles import pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, vread8
@@ -115,6 +123,36 @@ def test_fibres_together_are_what_each_is_alone():
     np.testing.assert_array_equal(flux, sum(one for one, _, _ in alone))
     assert shares == {n: share for _, one, _ in alone for n, share in one.items()}
     assert (flux[[i for i, _, _ in some]] != 0.0).any(axis=1).all()
+
+
+@pytest.mark.parametrize("mask", ["block", "gap"])
+def test_stretches_without_windows_take_poles_for_what_is_outside_of_them(mask):
+    """The kernel's fibres hold both ranges of poles: for the condition number of all of S, and for that of the bins
+    beside the windows, which is the first of those asked for that it is below."""
+    bundle = lines(make_bundle(6, NBIN + 1, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
+    neighbours, fewer = Neighbours(bundle.normal, bundle.x, Limits(**LOOSE)), 0
+    for fibre in range(6):
+        schur = neighbours.complement(fibre)._replace(shift=1e-4)
+        row = remainders(neighbours, [(0, fibre, schur)])
+        outside, cond = np.ones(bundle.x.shape[1], dtype=bool), schur.facts.cond
+        for first, block in schur.windows:
+            outside[first:first + len(block)] = False
+        least = np.linalg.eigvalsh(full_of(schur.band)[np.ix_(outside, outside)])[0]
+        if schur.windows:
+            cond = min([ratio for ratio in OUTSIDE.ratios if ratio > schur.bound / least] + [cond])
+        for ratio, (begin, end) in zip((schur.facts.cond, cond), row.fibres[0, 5:9].reshape(2, 2), strict=True):
+            count = simd_remainder.POLES * (end - begin)
+            assert SHARE * pole_error(count, ratio) * schur.shift < LEFT
+            assert SHARE * pole_error(count - simd_remainder.POLES, ratio) * schur.shift >= LEFT
+            np.testing.assert_array_equal(row.poles[0][begin:end].ravel(), unit_poles(count, ratio).shifts)
+        fewer += cond < schur.facts.cond
+        flux, sides = np.zeros((2, 1, NBIN + 1)), np.ones((1, NBIN + 1, simd_banded.SIDES))
+        for found, unused in zip(flux, ([], [7, 8] if schur.windows else [5, 6]), strict=True):
+            row.fibres[0, unused] = 0       # all of a fibre is one stretch
+            add_remainders((found, *nothing(1, NBIN + 1)), np.zeros((1, NBIN + 1)), sides, sides, row, 0, Arena())
+        np.testing.assert_array_equal(*flux)
+        assert flux.any()
+    assert fewer
 
 
 def extracted(bundle, shift, bins=slice(None)):

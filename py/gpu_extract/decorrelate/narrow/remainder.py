@@ -8,6 +8,7 @@ import numpy as np
 from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow import simd_remainder
 from gpu_extract.decorrelate.narrow.bands import address_of
+from gpu_extract.decorrelate.narrow.definite import Questions, ask
 from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import pole_error, unit_poles
@@ -16,8 +17,10 @@ from gpu_extract.kernels.arena import Arena
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
 MOST = 64       # poles
-REACH = 4       # half-bands that are worked on beyond the bins that count: what is added decays as sums of poles do, not
+REACH = 4       # half-bands that are worked on beyond the bins that count: what is added decays as poles do, not
 FARTHER = 12    # faster where a band is cut short: of uneven fibres at least so many diagonals more than icov's
+AWAY = 1e6      # of the bound on S: bins that have that on the diagonal take next to nothing from others
+OUTSIDE = Questions((5e3, 2e4, 5e4, 2e5, 1e6, 1e7, 1e8, 1e9))      # of S outside of its windows
 
 
 class Remainders(NamedTuple):
@@ -45,17 +48,19 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
     begins: dict[tuple[int, float], int] = {}      # of the poles that fibres share
     rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
     for n, fibre, schur in some:
-        asked = _count(schur), schur.facts.cond
-        if asked not in begins:
-            begins[asked] = sum(len(shifts) for shifts, _ in poles)
-            poles.append(_unit_poles(*asked))
-        first, ends, half = begins[asked], (len(near), len(windows)), schur.room.half
+        ranges, ends, half = list[int](), (len(near), len(windows)), schur.room.half
+        for ratio in schur.facts.cond, _outside(schur, neighbours.first.gauge.work):
+            asked = _count(ratio, schur.shift), ratio
+            if asked not in begins:
+                begins[asked] = sum(len(shifts) for shifts, _ in poles)
+                poles.append(_unit_poles(*asked))
+            ranges += begins[asked], begins[asked] + asked[0] // simd_remainder.POLES
         around, inside = _addresses(neighbours, fibre, schur)
         near += around
         windows += inside
         reach = REACH * (max(half, hw + FARTHER) if schur.facts.cond > limits.uneven else half)
-        rows.append((n, *schur.room.at(schur.place), half + 1, reach, first,
-                     first + asked[0] // simd_remainder.POLES, ends[0], len(near), ends[1], len(windows)))
+        rows.append((n, *schur.room.at(schur.place), half + 1, reach, *ranges, ends[0], len(near), ends[1],
+                     len(windows)))
         # of a band that needs it everything is added: then ivar and R do, and it tells in all bins how much it is
         least = 0.0 if schur.tail > limits.plain else 2.0 * limits.most_shift(schur.facts.cond)
         scales.append((least**2, schur.bound, schur.bound**1.5))
@@ -66,10 +71,25 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
                        np.array(windows, dtype=np.int64).reshape(-1, 5), hw), size)
 
 
-def _count(schur: Schur) -> int:
-    """Poles that are enough for a fibre's remainder, so many at a time as the kernel takes."""
-    ratio, lanes = schur.facts.cond, simd_remainder.POLES
-    return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * schur.shift < LEFT), MOST)
+def _count(ratio: float, shift: float) -> int:
+    """Poles enough for what is foreseen of a spectrum in [1 / ratio, 1], as many as the kernel takes at once."""
+    lanes = simd_remainder.POLES
+    return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * shift < LEFT), MOST)
+
+
+def _outside(schur: Schur, work: Array) -> float:
+    """The condition number of S without its windows' bins, and so of every stretch that has none of them, if it may
+    take fewer poles than S as a whole.
+
+    Where a matrix is definite so is each principal submatrix: what the bins of windows hold makes no answer wrong.
+    """
+    whole = schur.facts.cond
+    if not schur.windows or _count(whole, schur.shift) == _count(OUTSIDE.ratios[0], schur.shift):
+        return whole
+    band = schur.band.copy()
+    for first, block in schur.windows:
+        band[first:first + len(block), 0] = AWAY * schur.bound
+    return min(ask(band, band, schur.bound, OUTSIDE, work).cond, whole)
 
 
 @cache

@@ -463,7 +463,7 @@ def _cut(last, j, reach, windows):
 @njit()
 def _one(flux, plain, share, spectrum, sides, places, poles, around, work, limits):
     """Flux and share of one fibre; places: addresses of its band and of its shifts, elements of a row of the band;
-    limits: (first, least, reach), see `remainder`."""
+    poles: for stretches with windows, and for those without; limits: (first, least, reach), see `remainder`."""
     (band, shifts, columns), (first, least, reach), windows = places, limits, around[1]
     nwave, j = len(sides), 0
     while j < nwave:
@@ -471,12 +471,12 @@ def _one(flux, plain, share, spectrum, sides, places, poles, around, work, limit
             j += 1
             continue
         last = _cut(_stretch(shifts, nwave, least, j, reach), j, reach, windows)
-        begin, end = max(j - reach, 0), min(last + reach + 1, nwave)
+        begin, end, own = max(j - reach, 0), min(last + reach + 1, nwave), poles[1]
         for n in range(len(windows)):
             if windows[n, 0] < end and windows[n, 1] > begin:
-                begin, end = min(begin, windows[n, 0]), max(end, windows[n, 1])
+                begin, end, own = min(begin, windows[n, 0]), max(end, windows[n, 1]), poles[0]
         total = np.zeros((2, end - begin))
-        _add(total, (band, columns), sides, begin, end, poles, around, work)
+        _add(total, (band, columns), sides, begin, end, own, around, work)
         for t in range(max(j - reach // 2 - first, 0), min(last + reach // 2 + 1 - first, len(flux))):
             k = first + t
             if begin <= k < end and spectrum[k, 0] != 0.0:
@@ -509,9 +509,10 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
         quick correction, which stays elsewhere; plain: (n, bins), flux without any
     shares: (m,), filled: the largest share of s that E adds to that of one of a fibre's bins
     spectra: (n, nwave, some), the first of which is s = Q 1; sides: (n, nwave, SIDES), 1 and x
-    fibres: (m, 11) int64: a fibre's number in all of these; addresses of its band B, (nwave, half + 1), and of its
-        shifts, (nwave,), see simd_foresee; half + 1; reach; and from where to where its poles, neighbours and windows
-        are. Half a reach around its bins that count is made exact, on stretches a reach longer on both sides
+    fibres: (m, 13) int64: a fibre's number in all of these; addresses of its band B, (nwave, half + 1), and of its
+        shifts, (nwave,), see simd_foresee; half + 1; reach; and from where to where its poles, those for stretches
+        without windows, its neighbours and windows are. Half a reach around its bins that count is made exact, on
+        stretches a reach longer on both sides
     scales: (m, 3): above which of its shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
     poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
     around: (neighbours, windows, hw), int64. neighbours (some, 10): address of icov's block (nwave, 2 hw + 1) of the
@@ -525,11 +526,13 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
     (flux, ivar, resolution), (shifts, weights), (neighbours, windows, hw) = result, poles, around
     share = np.empty(flux.shape[1])
     for m in range(len(fibres)):
-        n, own = fibres[m, 0], slice(fibres[m, 5], fibres[m, 6])
-        near = neighbours[fibres[m, 7]:fibres[m, 8]], windows[fibres[m, 9]:fibres[m, 10]], hw
+        n, own, fewer = fibres[m, 0], slice(fibres[m, 5], fibres[m, 6]), slice(fibres[m, 7], fibres[m, 8])
+        near = neighbours[fibres[m, 9]:fibres[m, 10]], windows[fibres[m, 11]:fibres[m, 12]], hw
         share[:] = 0.0
         _one(flux[n], plain[n], share, spectra[n], sides[n], (fibres[m, 1], fibres[m, 2], fibres[m, 3]),
-             (shifts[own], weights[own], scales[m, 1], scales[m, 2]), near, work, (first, scales[m, 0], fibres[m, 4]))
+             ((shifts[own], weights[own], scales[m, 1], scales[m, 2]),
+              (shifts[fewer], weights[fewer], scales[m, 1], scales[m, 2])), near, work,
+             (first, scales[m, 0], fibres[m, 4]))
         shares[m] = max(share.max(), -share.min())
         _rescale(ivar[n], resolution[n], share)
 
