@@ -176,3 +176,27 @@ def test_nine_neighbours_are_not_all_of_a_bundle():
     icov = np.zeros((25, 2, 40, 5))
     icov[:, 0, :, 2], icov[:24, 1, :, 2] = 1.0, 0.3
     assert 8 < wide.count_neighbours(icov, 12, np.zeros(40), wide.WideLimits()) <= wide.MOST_NEIGHBOURS
+
+
+@pytest.mark.parametrize("level", [1e4, 1e6, 1e8])
+def test_flux_of_bright_light_is_right_to_what_poles_leave(level):
+    """Up to S/N 5e4, faint fibres between: Q is right to 1e-10 by its poles (poles.LADDER), hence sigmas to that times
+    S/N, and what the band cuts off is not more."""
+    psf = oracle.make_psf("tails", nfibre=6, shape=(360, 64), first_row=20)
+    first, last, step = grid = (6050.0, 6120.4, 1.1)
+    wave, rng = np.arange(first - 40 * step, last + 40 * step, step), np.random.default_rng(3)
+    photons = level * (1 + 0.3 * np.sin(wave / 7)) * np.where(np.arange(6) % 2, 1.0, 0.01)[:, np.newaxis]
+    for centre in rng.uniform(wave[0], wave[-1], 8):
+        photons = photons + level * rng.uniform(1, 30) * np.exp(-(((wave - centre) / 0.7) ** 2) / 2)
+    clean = np.zeros(psf.shape)
+    add_to_image(clean, make_spots(psf, (0, 6), wave), photons)
+    image = Image(clean + rng.normal(size=clean.shape) * np.sqrt(clean + 9.0), 1 / (clean + 9.0))
+    _, (normal,) = normals(image, psf, ExtractConfig(wavelength=grid, tolerance=1e-3))
+    x = solve(normal).x
+    found, reference = banded.decorrelate(normal, x, (0, 6), ndiag=NDIAG), exact(normal, x)
+    assert set(found.status.ravel()) == {Status.WIDE_BAND}
+    inner = slice(12, x.shape[1] - 12)
+    error = np.sqrt(reference.ivar)[:, inner]
+    off = np.abs(found.flux - reference.flux)[:, inner] * error
+    assert off.max() < max(1e-8, 1e-10 * float((reference.flux[:, inner] * error).max()))
+    np.testing.assert_allclose(found.ivar[:, inner], reference.ivar[:, inner], rtol=1e-9)

@@ -33,7 +33,8 @@ class WideLimits:
         condition number where that is more
     shift: what they move the flux by, in sigma, or the same 60 eps times the condition number
     tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
-        moves by 0.01 to 0.2 of it (measured)
+        moves by 0.01 to 0.2 of it (measured). Above S/N 1000 that grows with S/N, as what poles leave does, of which it
+        is a tenth
     pole: what a group of poles may cut off the band more, relative to its smallest shift
     Tails, their condition numbers and what poles cut off are those with the diagonal scaled to 1: weak bins count
         alike
