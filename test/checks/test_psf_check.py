@@ -100,6 +100,12 @@ def test_a_bad_fibre_is_dropped_with_its_reason(fault, fibre):
         assert np.isfinite(got).all()
 
 
+def test_a_core_is_cut_off_at_some_width():
+    """At -1 sigma it was taken for a table."""
+    psf = with_core(fresh("gh2"), 0, "nsig", 2, lambda c: c * 0 + np.array([-1.0, *np.zeros(c.shape[-1] - 1)]))
+    assert check_psf(psf, WAVE) == {2: "its core is cut off at -1 sigma"}
+
+
 @pytest.mark.parametrize("name", ["amp", "core", "xscale", "yscale", "index", "nsig", "second"])
 def test_every_series_is_looked_at(name):
     psf = fresh("gh2")

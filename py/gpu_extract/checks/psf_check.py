@@ -21,8 +21,8 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str
     """The fibres that cannot be extracted, with reasons.
 
     Checked over `wave` (Angstrom) and `beyond` bins of padding: coefficients are finite, sigma is positive and no
-    larger than the stamp, spots hold light, y is monotonic along wavelength, fibres are in order (either way) and
-    apart, and part of the trace is on the CCD. Raises InputError if no fibre is left.
+    larger than the stamp, no core is cut off below 0 sigma, spots hold light, y is monotonic along wavelength, fibres
+    are in order (either way) and apart, and part of the trace is on the CCD. Raises InputError if no fibre is left.
     """
     sample = _samples(psf, wave, beyond)
     finite = _finite(psf)
@@ -30,6 +30,8 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str
     widths = [evaluate(s, (0, psf.nfibre), sample) for c in psf.cores for s in (c.sigma_x, c.sigma_y)]
     width, widest = reduce(np.minimum, widths), reduce(np.maximum, widths)
     usable = _of_fibres(np.logical_and, (width > 0) & (widest <= max(psf.stamp)))
+    cuts = [evaluate(c.nsig, (0, psf.nfibre), sample).min(axis=1) for c in psf.cores if c.nsig is not None]
+    cut = reduce(np.minimum, cuts, np.zeros(psf.nfibre))
     light, most = _light(psf, sample)
     lit = (light >= LIGHT) & (most <= 1 / LIGHT)
     index = np.zeros((psf.nfibre, 1)) if psf.tail is None else evaluate(psf.tail.index, (0, psf.nfibre), sample)
@@ -39,13 +41,14 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str
     margin, size = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
     inside = (centre > -margin) & (centre < size + margin)
     seen = _of_fibres(np.logical_or, inside[0] & inside[1])
-    good = finite & usable & lit & falling & monotonic & seen
+    good = finite & usable & (cut >= 0) & lit & falling & monotonic & seen
     dropped = {}
     for i in np.nonzero(~good)[0].tolist():
         worst = width[i].min() if (width[i] <= 0).any() else widest[i].max()
         dropped[i] = next(reason for fine, reason in (
             (finite, "its PSF has values that are not finite"),
             (usable, f"its PSF has sigma {worst:.3g} pixels"),
+            (cut >= 0, f"its core is cut off at {cut[i]:.3g} sigma"),
             (lit, f"its spots hold {light[i]:.3g} of their light, with terms of up to {most[i]:.3g}"),
             (falling, "its tail grows outwards"), (monotonic, "its y is not monotonic in wavelength"),
             (seen, "its trace is off the CCD")) if not fine[i])
