@@ -98,7 +98,7 @@ class Neighbours:
         self._best.update(found)
         wanted = {i: self._first_step(i, each) for i, each in found.items()}
         last = len(self.widths) - 1
-        self._ahead = max(self._ahead, self.widths[min(max(wanted.values(), default=0) + 1, last)])
+        self._ahead = max(self._ahead, self.widths[min(max(wanted.values(), default=0), last)])
         for n, half in enumerate(self.widths[1:], 1):
             narrow = [i for i, step in wanted.items() if step == n or (n == last and step > n)]
             if not narrow:
