@@ -47,7 +47,7 @@ def test_processes_of_a_set_go_together(tmp_path):
 
 
 def test_without_a_gate_the_interval_is_that_of_the_lives(tmp_path):
-    (outcome,) = run([Command("plain", python("import time; time.sleep(0.1)"), procs=2)], tmp_path)
+    (outcome,) = run([Command("plain", python("import time; time.sleep(1)"), procs=2)], tmp_path)
     assert outcome.interval == (max(p.started for p in outcome.processes),
                                 min(p.ended for p in outcome.processes))
     assert 0.05 < outcome.interval[1] - outcome.interval[0] <= outcome.seconds

@@ -17,6 +17,7 @@ from gpu_extract.kernels.arena import Arena
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
 MOST = 64       # poles
+USUAL = 3e-5    # sigma: where ivar has its part, poles are those for so much, whatever the flux is
 REACH = 4       # half-bands that are worked on beyond the bins that count: what is added decays as poles do, not
 FARTHER = 12    # faster where a band is cut short: of uneven fibres at least so many diagonals more than icov's
 AWAY = 1e6      # of the bound on S: bins that have that on the diagonal take next to nothing from others
@@ -49,8 +50,11 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
     rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
     for n, fibre, schur in some:
         ranges, ends, half = list[int](), (len(near), len(windows)), schur.room.half
-        for ratio in schur.facts.cond, _outside(schur, neighbours.first.gauge.work):
-            asked = _count(ratio, schur.shift), ratio
+        # of a band that needs it everything is added: then ivar and R do, and it tells in all bins how much it is
+        whole = schur.tail > limits.plain
+        shift = max(schur.shift, USUAL) if whole else schur.shift
+        for ratio in schur.facts.cond, _outside(schur, shift, neighbours.first.gauge.work):
+            asked = _count(ratio, shift), ratio
             if asked not in begins:
                 begins[asked] = sum(len(shifts) for shifts, _ in poles)
                 poles.append(_unit_poles(*asked))
@@ -61,8 +65,7 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
         reach = REACH * (max(half, hw + FARTHER) if schur.facts.cond > limits.uneven else half)
         rows.append((n, *schur.room.at(schur.place), half + 1, reach, *ranges, ends[0], len(near), ends[1],
                      len(windows)))
-        # of a band that needs it everything is added: then ivar and R do, and it tells in all bins how much it is
-        least = 0.0 if schur.tail > limits.plain else 2.0 * limits.most_shift(schur.facts.cond)
+        least = 0.0 if whole else 2.0 * limits.most_shift(schur.facts.cond)
         scales.append((least**2, schur.bound, schur.bound**1.5))
         size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))
     shifts, weights = (np.concatenate(each) for each in zip(*poles, strict=True))
@@ -77,14 +80,14 @@ def _count(ratio: float, shift: float) -> int:
     return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * shift < LEFT), MOST)
 
 
-def _outside(schur: Schur, work: Array) -> float:
+def _outside(schur: Schur, shift: float, work: Array) -> float:
     """The condition number of S without its windows' bins, and so of every stretch that has none of them, if it may
     take fewer poles than S as a whole.
 
     Where a matrix is definite so is each principal submatrix: what the bins of windows hold makes no answer wrong.
     """
     whole = schur.facts.cond
-    if not schur.windows or _count(whole, schur.shift) == _count(OUTSIDE.ratios[0], schur.shift):
+    if not schur.windows or _count(whole, shift) == _count(OUTSIDE.ratios[0], shift):
         return whole
     band = schur.band.copy()
     for first, block in schur.windows:
@@ -101,8 +104,8 @@ def _unit_poles(count: int, ratio: float) -> tuple[Array, Array]:
 
 def add_remainders(result: tuple[Array, Array, Array], plain: Array, spectra: Array, sides: Array, of: Remainders,
                    first: int, arena: Arena) -> dict[int, float]:
-    """flux = plain and what the remainder of fibres makes of it, where that counts, and ivar and R likewise; returns
-    the share it has of s of each.
+    """flux = plain and what the remainder of fibres makes of it, where that counts, and ivar and R where all bins do;
+    returns the share it has of s of each.
 
     result: (flux, ivar, resolution), plain: (n, bins), bins that are wanted, from `first` on: elsewhere all stays
     spectra: (n, nwave, some), s = Q 1 and others; sides: (n, nwave, SIDES), 1 and x

@@ -502,8 +502,8 @@ def _rescale(ivar, resolution, share):
 
 @njit(cache=True, loops=False)
 def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, around, work, first):
-    """flux = plain and what E adds to it, and ivar and R with what E adds to s, around the bins where that counts; of
-    some fibres, in turn.
+    """flux = plain and what E adds to it, around the bins where that counts, and, where all bins do, ivar and R with
+    what E adds to s; of some fibres, in turn.
 
     result: (flux, ivar, resolution), (n, bins) and (n, 2 ndiag + 1, bins), bins `first` and following: the flux has the
         quick correction, which stays elsewhere; plain: (n, bins), flux without any
@@ -534,7 +534,8 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
               (shifts[fewer], weights[fewer], scales[m, 1], scales[m, 2])), near, work,
              (first, scales[m, 0], fibres[m, 4]))
         shares[m] = max(share.max(), -share.min())
-        _rescale(ivar[n], resolution[n], share)
+        if scales[m, 0] == 0.0:
+            _rescale(ivar[n], resolution[n], share)
 
 
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
