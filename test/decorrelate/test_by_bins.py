@@ -127,7 +127,7 @@ def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
     monkeypatch.setattr(Neighbours, "complement", found)
     monkeypatch.setattr(banded, "add_remainders", add)
     for share in (0.99 * most, 1.01 * most):
-        options = banded.Options(limits=Limits(share=share))
+        options = banded.Options(limits=Limits(**{"added" if excess > 1.0 else "share": share}))
         out = banded.decorrelate(bundle.normal, bundle.x, (1, 2), ndiag=3, options=options)
         assert (out.status[0, 0] == Status.GOOD) == (share > most)
     assert all((least == 0.0) == (excess > 1.0) for least in added) and len(added) == 2

@@ -170,7 +170,7 @@ def test_ivar_and_resolution_have_it_as_well(monkeypatch):
         before.extend(array.copy() for array in result)
         return add_remainders(result, *others)
     monkeypatch.setattr(banded, "add_remainders", kept)
-    options = Options(Limits(tail=1e-3, share=1e-3))
+    options = Options(Limits(tail=1e-3, added=1e-3))
     out = decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5, options=options)
 
     def error(ivar, resolution, i):

@@ -31,7 +31,7 @@ from gpu_extract.decorrelate.windows import simd_windows
 from gpu_extract.kernels.arena import Arena, borrowed
 
 AGREEMENT = 1e-8    # of the squares of Q with S: 1e-10 from the poles, rounding 1e-14 sqrt(condition)
-OF_CUT = 0.1        # of Limits.share, where the tail holds bin by bin only: such bounds are nearer to it
+OF_CUT = 0.1        # of Limits.added, where the tail holds bin by bin only: such bounds are nearer to it
 NARROW = 16         # largest half-band of icov for which the narrow band is tried: kernels are unrolled for each
 
 
@@ -135,11 +135,16 @@ class _Bundle:
         simd_correct.correct(result[0], made, work, np.array(good), first)
         if beyond is not None:
             shares = add_remainders(result, plain, made, self.sides, beyond.only(good), first, self._arena)
-            most = {n: self.options.limits.share * (OF_CUT if schur.excess > 1.0 else 1.0) for n, _, schur in much}
+            most = {n: self._most_share(schur) for n, _, schur in much}
             broken = [n for n, share in shares.items() if share > most[n]]
             self.facts[broken] = NOT_MEASURED       # a few elements beyond the band that do not fall off
             good = [n for n in good if n not in broken]
         return good
+
+    def _most_share(self, schur: Schur) -> float:
+        """What a fibre's band may move s by."""
+        limits = self.options.limits
+        return limits.share if schur.tail <= limits.plain else limits.added * (OF_CUT if schur.excess > 1.0 else 1.0)
 
     def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,
              group: list[tuple[int, Schur]]) -> list[int]:

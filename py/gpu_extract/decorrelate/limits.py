@@ -10,13 +10,15 @@ class Limits:
     distant: fibres farther than the next are eliminated where the bound on their coupling is above this
     tail: what the band cuts off, in S's own norm: above `plain` it is added to flux and ivar exactly in all bins, and
         R is off by 4e-10 (99.9 %, measured)
-    plain: below it ivar and R move by 4e-4 of it (measured): there it is added where the flux asks for it
+    plain: below it ivar and R move by 4e-4 of it (measured): there it is added to the flux alone, where that asks
+        for it
     shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
         the exact one is made (narrow.remainder); a device makes it always. The quick one left 1.1e-8 sigma in a
         simulated r frame where this was 2e-8, and 1.4e-8 on a range of 19 bins; now 6e-9 at most (measured)
-    share: what the band may move s by, of itself, where the exact correction tells: R is off by a tenth of it
-        (measured), ivar by nothing to first order. Usually it is 5e-9 at most; in a short stretch of good pixels, with
-        wings at both ends, 3e-8. Where the tail holds bin by bin only it is a tenth of this (banded.OF_CUT)
+    share: what the band may move s by, of itself, where the exact correction tells: ivar moves by twice that. Usually
+        it is 1e-9 at most; in a short stretch of good pixels, with wings at both ends, 3e-8 (measured)
+    added: the same where ivar and R have it: R is off by a tenth of it (measured), ivar by nothing to first order.
+        Usually it is 5e-9 at most. Where the tail holds bin by bin only it is a tenth of this (banded.OF_CUT)
     uneven: condition number of S beyond which bins know so different amounts that what is foreseen is up to 1.6 times
         too little: there the limit on what the band moves the flux by is uneven_shift
     widen: diagonals added to icov's half-band in turn until the band is wide enough
@@ -36,7 +38,8 @@ class Limits:
     tail: float = 1.5e-5
     plain: float = 2.5e-6
     shift: float = 1e-8
-    share: float = 2e-8
+    share: float = 4e-9
+    added: float = 2e-8
     uneven: float = 5e3
     uneven_shift: float = 6e-9
     widen: tuple[int, ...] = (0, 4, 8, 12, 20, 28)

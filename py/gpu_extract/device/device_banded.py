@@ -366,7 +366,7 @@ class _Run:
         self.launch(poles.divide, self.bins, inverse="reciprocal")
         self.launch(poles.square, self.sizes.chunks * self.fibres, cancelled=CANCELLED)
         self.gather("STATUS", Status.GOOD, measure.SQUARES, 3)
-        self.launch(poles.agree, self.fibres, agreement=AGREEMENT, most=self.limits.share)
+        self.launch(poles.agree, self.fibres, agreement=AGREEMENT, most=self.limits.added)
 
     def write(self) -> None:
         """The bins that are kept, where they go."""
