@@ -120,6 +120,14 @@ def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
     assert [text for text, pattern in patterns.items() if not any(pattern.search(t) for t in there)] == []
 
 
+def test_every_step_of_the_mathematics_is_in_the_changelog() -> None:
+    from gpu_extract.config import MATHEMATICS
+
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (\d+) \| \w", text, re.MULTILINE) == [str(n + 1) for n in range(MATHEMATICS)]
+    assert f"version of the mathematics (now {MATHEMATICS})" in text
+
+
 def test_presets_are_those_of_the_documentation() -> None:
     from gpu_extract.io.presets import find_preset, presets
 
