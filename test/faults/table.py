@@ -55,8 +55,8 @@ def page() -> str:
     parts = [HEAD]
     for section, found in rows.READ:
         parts.append(f"### {section}\n\n" + table(("fault", "expected"), [(row.fault, expected(row)) for row in found]))
-    parts.append("## Environment\n\nThe whole command runs in a shell (`test/faults/test_faults_around.py`). \"Bitwise the\n"
-                 "same frame\" means the same as in an ordinary environment.\n\n"
+    parts.append("## Environment\n\nThe whole command runs in a shell (`test/faults/test_faults_around.py`).\n"
+                 "\"Bitwise the same frame\" means the same as in an ordinary environment.\n\n"
                  + table(("fault", "expected"), [(row.fault, around(row)) for row in rows.SURROUNDINGS]))
     parts.append("## Writing\n\nIf the frame cannot be written, an existing file of that name stays, no other file is\n"
                  "left, and one line reports it (`test/faults/test_faults_around.py`).\n\n"
