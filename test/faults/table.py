@@ -55,7 +55,8 @@ def page() -> str:
     parts = [HEAD]
     for section, found in rows.READ:
         parts.append(f"### {section}\n\n" + table(("fault", "expected"), [(row.fault, expected(row)) for row in found]))
-    parts.append("## Environment\n\nThe whole command runs in a shell (`test/faults/test_faults_around.py`).\n\n"
+    parts.append("## Environment\n\nThe whole command runs in a shell (`test/faults/test_faults_around.py`).\n"
+                 "\"Bitwise the same frame\" means the same as in an ordinary environment.\n\n"
                  + table(("fault", "expected"), [(row.fault, around(row)) for row in rows.SURROUNDINGS]))
     parts.append("## Writing\n\nIf the frame cannot be written, an existing file of that name stays, no other file is\n"
                  "left, and one line reports it (`test/faults/test_faults_around.py`).\n\n"
@@ -64,7 +65,7 @@ def page() -> str:
                  "rank, the old output is untouched, and no file is left (`test/ranks/test_mpi_faults.py`). Rank\n"
                  "numbers in bold are tested in every run, the others in `.ci/full`.\n\n"
                  + table(("phase", "what happens", "to rank", "of ranks"), lost())
-                 + "\nThe other ranks wait for a rank that is slow (3 s). The frame is bitwise the same:\n\n"
+                 + "\nIf a rank is slow (3 s), the other ranks wait for it. The frame is bitwise the same:\n\n"
                  + table(("phase", "rank", "of ranks"), [(p, str(v), str(n)) for p, v, n in rows.SLOW]))
     parts.append("## Signals\n\nOne process of a run of three ranks receives a signal\n"
                  "(`test/ranks/test_mpi_signals.py`). All processes end within 30 s. The output is either the old\n"
