@@ -10,8 +10,7 @@ from gpu_extract import known as module
 from gpu_extract import run
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import InputError
-from gpu_extract.known import FEW, MOST, known, looked_up_once
-from gpu_extract.packing import same
+from gpu_extract.known import FEW, MOST, known
 from gpu_extract.run import prepare
 
 CONFIG = ExtractConfig((6050.0, 6114.0, 0.8))
@@ -40,22 +39,6 @@ def test_a_psf_that_was_changed_in_place_is_another(ask, change):
     assert ask(psf) == 0
     change(psf)
     assert ask(psf) == 1 and ask(before) == 0
-
-
-def test_an_extraction_looks_a_psf_up_once(ask, monkeypatch):
-    """In one, a PSF is compared with those that are known the first time; in the next one, again."""
-    psf, compared = deepcopy(oracle.make_psf(oracle.FAMILIES[0])), []
-    other = replace(deepcopy(psf), name="other")
-    monkeypatch.setattr(module, "same", lambda *given: compared.append(1) or same(*given))
-    assert ask(psf) == 0 and ask(other) == 1
-    for changed in (False, True):
-        if changed:
-            psf.x.coeff.__iadd__(1e-9)
-        compared.clear()
-        with looked_up_once():
-            found = [ask(psf), ask(psf), ask(psf, "else"), ask(psf, "else")]
-            assert len(compared) == 2 and ask(other) == 1 and ask(psf) == found[0]
-        assert found == ([3, 3, 4, 4] if changed else [0, 0, 2, 2])
 
 
 @pytest.mark.parametrize("field", [{"name": "other"}, {"psferr": 0.5}, {"identity": {"CAMERA": "b1"}},

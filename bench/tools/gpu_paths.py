@@ -7,9 +7,10 @@ that works on float64 (the narrowest of the bands that a kernel is written out f
 from collections.abc import Callable
 from typing import Any
 
-from gpu_extract.device.cuda.lanes import EXTENDED, LONG, SHORT, TILE, tile_of, tiles_of
+from gpu_extract.device.cuda.lanes import LONG, SHORT, TILE, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import sweeps
+from gpu_extract.device.device_banded import EXTENDED
 
 Times = dict[str, float]
 Path = Callable[[PieceShape, tuple[Any, ...]], Times]

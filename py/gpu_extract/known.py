@@ -4,9 +4,7 @@ A night's exposures have one PSF per camera, and some questions are about the PS
 its fibres can be used. Their answers are kept in the memory of the process. A PSF is known by its content, of which a
 copy is kept: one that was read again is the same, and one that was changed in place is another.
 """
-import threading
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from gpu_extract.data import PsfModel
@@ -16,22 +14,7 @@ T = TypeVar("T")
 FEW = 4        # PSFs that are remembered: of one of three arms of some spectrographs, and those just before
 MOST = 32      # answers about each
 
-
 _known: tuple[tuple[PsfModel, dict[Hashable, Any]], ...] = ()      # copies, and the answers about each
-_now = threading.local()
-
-
-@contextmanager
-def looked_up_once() -> Iterator[None]:
-    """While the block runs, an extraction, this thread's PSF is compared with those that are known the first time only.
-
-    Nobody may change it in the meantime.
-    """
-    before, _now.last = getattr(_now, "last", None), (None, {})
-    try:
-        yield
-    finally:
-        _now.last = before
 
 
 def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
@@ -51,16 +34,6 @@ def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
 
 def _answers(psf: PsfModel) -> dict[Hashable, Any]:
     """Those about PSFs of this content. Threads that ask about a new one at the same time may each find out."""
-    last = getattr(_now, "last", None)
-    if last is not None and last[0] is psf:
-        return last[1]
-    answers = _looked_up(psf)
-    if last is not None:
-        _now.last = psf, answers
-    return answers
-
-
-def _looked_up(psf: PsfModel) -> dict[Hashable, Any]:
     global _known
     for kept, answers in _known:
         if same(kept, psf):

@@ -25,7 +25,7 @@ from gpu_extract.data import Draft, Frame, Image, PsfModel, Rows
 from gpu_extract.decorrelate.weak import HIDDEN
 from gpu_extract.errors import check_kind
 from gpu_extract.fibermap import rows_for
-from gpu_extract.known import known, looked_up_once
+from gpu_extract.known import known
 from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_factor, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
@@ -109,7 +109,7 @@ def _together(comm: Comm | None, recorder: Recorder | None) -> Iterator[tuple[Co
     ranks = seam("comm", comm, SERIAL)
     with ranks.together():
         watcher = seam("recorder", recorder, NULL)
-        with compiling(watcher), one_thread(), looked_up_once():
+        with compiling(watcher), one_thread():
             yield ranks, watcher
 
 

@@ -9,8 +9,8 @@ from host_text import run_lanes
 from device.pieces import edges, known
 from gpu_extract.data import Status
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.lanes import ASKED_TWICE
 from gpu_extract.device.cuda.text import TextKernel, names, poles, remainder, source, sweeps
+from gpu_extract.device.device_banded import ASKED_TWICE
 
 LANES, LANE = 3, 1      # a lane in the middle: its neighbours must stay as they are
 ONE = np.array([0, 1, 0], dtype=np.int32)

@@ -266,11 +266,11 @@ def test_a_kernel_that_is_not_what_the_list_says_costs_nothing(place: str, argum
     said: list[str] = []
     monkeypatch.setattr(first_use.log, "warning", said.append)
     before = turns[:]
-    turns.append(Claims())
+    turns[:] = [Claims()]
     try:
         module, name = place.rsplit(".", 1)
         first_use.compile_one(Kernel(module, name, (), json.dumps(arguments), 1.0))
-        assert not turns[-1]._ours                # type: ignore[attr-defined]
+        assert not turns[-1]._ours
     finally:
         turns[:] = before
     assert len(said) == 1 and f"etc/kernels.json is out of date for {place}" in said[0]

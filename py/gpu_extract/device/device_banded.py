@@ -18,20 +18,7 @@ from gpu_extract.decorrelate.narrow.simd_finish import CANCELLED
 from gpu_extract.decorrelate.poles import LADDER
 from gpu_extract.decorrelate.weak import TOLD, UNKNOWN
 from gpu_extract.device import device_tables
-from gpu_extract.device.cuda.lanes import (
-    ASKED_TWICE,
-    EXTENDED,
-    LONG,
-    PRODUCT,
-    SHARE,
-    SOLVED,
-    TOGETHER,
-    beside,
-    block_lanes,
-    fours,
-    tile_of,
-    tiles_of,
-)
+from gpu_extract.device.cuda.lanes import LONG, PRODUCT, SHARE, beside, block_lanes, fours, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceNormal, PieceOut, PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel, eliminate, measure, names, poles, remainder, sweeps
@@ -40,6 +27,10 @@ from gpu_extract.device.memory import Arrays, Slot, tables_on
 from gpu_extract.seams import Recorder
 
 MOST_SHARE = 1e-6   # of S, that the couplings to farther fibres are first compared with
+EXTENDED = 4        # columns of an inverse that a lane of `extend` makes in bands of icov
+ASKED_TWICE = 13    # widest band in which a team (of 16) has the registers for two questions, by what it reads once
+TOGETHER = 9        # widest band in which a thread has the registers for more: a pole that is summed with others, ...
+SOLVED = 2          # ... so many sums of poles at once that `substitute` solves for
 
 
 class BandedCore:

@@ -163,12 +163,8 @@ class GpuFrames(Backend):
             pasts: Mapping[int, Past] = {}
             if job.config.passes > 1:       # a rank without bundles takes part as well
                 pasts = pasts_by_cpu(image, job, mine, letters, self._crew)
-            self._crew.add([partial(self._whole, image, job, n, pasts.get(n), found.__setitem__) for n in mine])
+            self._crew.add([partial(on_cpu, image, job, n, self._crew, found.__setitem__, pasts.get(n)) for n in mine])
         return [(n, found[n]) for n in mine]
-
-    def _whole(self, image: Image, job: Job, number: int, past: Past | None, take: Callable[[int, Rows], None]) -> None:
-        """A work of the crew: a bundle as the CPU makes it; take: called with its number and rows."""
-        take(number, on_cpu(image, job, number, self._crew, past))
 
     def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder, letters: Letters,
                  meanwhile: Callable[[], object]) -> Rows | None:
@@ -265,7 +261,7 @@ class GpuFrames(Backend):
         drafts, number = frame.drafts, frame.mine[bundle]
         if (drafts and number in drafts.lights) or is_cpus(facts, job.plan.kept[slice(*fibres)], lost, self._warn):
             past = drafts.past(number) if drafts else None
-            return [partial(self._whole, frame.image, job, number, past, frame.put)]
+            return [partial(on_cpu, frame.image, job, number, self._crew, frame.put, past)]
         if flow.task.sizes.model:
             frame.models[fibres[0]] = model_of(flow, told["model"][b], bundle)
         frame.notes[fibres[0]] = in_notes({**facts, **({"on_cpu": len(lost)} if lost else {})}, odd)
@@ -281,8 +277,7 @@ class GpuFrames(Backend):
             return [partial(left.put, frame.image, job, self._crew)]
         mask = rows.mask[slice(*(n - rows.fibres[0] for n in wanted(fibres, job.plan)))]
         add_odd_bits(mask, odd, corners, job)
-        if len(rejected):
-            mark_rejected(mask, rejected, corners, flow.task.job)      # which knows the shape of spots
+        mark_rejected(mask, rejected, corners, flow.task.job)      # which knows the shape of spots
         return []
 
     def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:

@@ -8,11 +8,13 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from gpu_extract.errors import GpuExtractError
+from gpu_extract.io.whose import is_at
 from gpu_extract.perf.clock import now, sleep
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -73,7 +75,7 @@ class Daemon:
         """
         if shutil.which(CONTROL, path=self._environ.get("PATH")) is None:
             raise MpsError(f"there is no {CONTROL} on the PATH")
-        with _Gate(self.path):
+        with _gate(self.path):
             self._users = os.open(self.path / "users", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._users, fcntl.LOCK_SH)
             os.set_inheritable(self._users, True)
@@ -85,7 +87,7 @@ class Daemon:
 
     def leave(self) -> bool:
         """Be counted no more; whether this was the last, which has stopped the daemon."""
-        with _Gate(self.path):
+        with _gate(self.path):
             return self._release()
 
     def _release(self) -> bool:
@@ -139,32 +141,25 @@ class Daemon:
             return done.returncode, " ".join(said.read().decode(errors="replace").split())
 
 
-class _Gate:
+@contextmanager
+def _gate(path: Path) -> Iterator[None]:
     """Only one rank at a time may come or go: a lock on a file in the directory, which the last one removes."""
-
-    def __init__(self, path: Path):
-        self._path, self._file = path, -1
-
-    def __enter__(self) -> None:
-        while True:
-            self._path.mkdir(mode=0o700, exist_ok=True)
-            found = self._path.lstat()
-            if self._path.is_symlink() or found.st_uid != os.getuid():
-                raise MpsError(f"{self._path} belongs to somebody else; set GPU_EXTRACT_MPS_DIR to a folder of yours")
-            try:
-                self._file = os.open(self._path / "gate", os.O_RDWR | os.O_CREAT, 0o600)
-            except FileNotFoundError:
-                continue                        # removed since: by the last of the ranks before us
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            try:
-                if os.path.samestat(os.fstat(self._file), os.stat(self._path / "gate")):
-                    return
-            except FileNotFoundError:
-                pass
-            os.close(self._file)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+    while True:
+        path.mkdir(mode=0o700, exist_ok=True)
+        if path.is_symlink() or path.lstat().st_uid != os.getuid():
+            raise MpsError(f"{path} belongs to somebody else; set GPU_EXTRACT_MPS_DIR to a folder of yours")
+        try:
+            gate = os.open(path / "gate", os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            continue                        # removed since: by the last of the ranks before us
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        if is_at(path / "gate", gate):
+            break
+        os.close(gate)
+    try:
+        yield
+    finally:
+        os.close(gate)
 
 
 def run_with(environ: Mapping[str, str], parent: int, run: Callable[[dict[str, str]], int],

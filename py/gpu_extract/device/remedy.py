@@ -1,5 +1,5 @@
 """What the device could not do, done by the CPU: whole bundles, or some fibres' decorrelation."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
@@ -22,15 +22,18 @@ from gpu_extract.several.bundles import extract_again, mark_rejected
 from gpu_extract.solve import solve
 
 
-def on_cpu(image: Image, job: Job, number: int, crew: Crew, past: Past | None = None) -> Rows:
-    """The wanted rows of a bundle of the job as the CPU makes them; crew: that this is a work of; past: of its pixels,
-    where this is a further pass."""
+def on_cpu(image: Image, job: Job, number: int, crew: Crew, take: Callable[[int, Rows], None],
+           past: Past | None) -> None:
+    """A work of the crew: the wanted rows of a bundle of the job as the CPU makes them.
+
+    take: called with its number and rows; past: of its pixels, where this is a further pass
+    """
     job, fibres = replace(job, threads=crew.share), job.plan.bundles[number]
     if past is None:
         result = extract_bundle(image, job, fibres, group=SERIAL, recorder=NULL)
     else:
         result = extract_again(image, job, fibres, past, group=SERIAL, recorder=NULL)
-    return all_on_cpu(rows_of(result, job.plan, job.dtype))
+    take(number, all_on_cpu(rows_of(result, job.plan, job.dtype)))
 
 
 def all_on_cpu(rows: Rows) -> Rows:
@@ -111,5 +114,4 @@ class Lost:
         rows.mask[own] = bits[lo - self.fibres[0]:hi - self.fibres[0]]
         held(Rows((lo, hi), **{name: getattr(rows, name)[own] for name in BY_BIN}))     # in place; not known of `bits`
         add_odd_bits(rows.mask[own], self.odd, self.corners, job)
-        if len(self.rejected):
-            mark_rejected(rows.mask[own], self.rejected, self.corners, job)
+        mark_rejected(rows.mask[own], self.rejected, self.corners, job)

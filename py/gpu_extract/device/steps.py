@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.data import Status
-from gpu_extract.device.cuda.lanes import (
-    MIDDLES,
-    SHORT,
-    couple_launches,
-    make_rows,
-    places_of,
-    tile_of,
-    tiles_of,
-)
+from gpu_extract.device.cuda.lanes import MIDDLES, SHORT, couple_launches, make_rows, places_of, tile_of, tiles_of
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel, assembly, gradients, image, normal, quality, spots, sweeps

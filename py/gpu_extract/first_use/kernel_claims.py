@@ -7,7 +7,7 @@ the kernel, too, which costs time and nothing else.
 from pathlib import Path
 
 from gpu_extract.io.whose import Claim, claim, is_held, lock_name
-from gpu_extract.kernels.kernel_cache import Turns, turns
+from gpu_extract.kernels.kernel_cache import turns
 from gpu_extract.kernels.kernel_store import Store
 from gpu_extract.perf.clock import now, sleep
 
@@ -15,13 +15,14 @@ PATIENCE = 900.0         # seconds for another process
 _PAUSE = 0.05            # seconds between two looks
 
 
-class Claims(Turns):
-    """Processes take turns by claims."""
+class Claims:
+    """What this process is making; kernel_cache asks before it compiles, and tells when it has."""
 
     def __init__(self) -> None:
         self._ours: dict[Path, Claim] = {}          # by any thread: no two compile at once
 
     def take(self, kept: Store, name: str) -> bytes | None:
+        """The kernel, where another process is making it and one can wait for that; None: it is for us to make."""
         if kept.folder is None:
             return None
         path, start = kept.folder / name, now()
@@ -40,10 +41,12 @@ class Claims(Turns):
         return content
 
     def release(self, kept: Store, name: str) -> None:
+        """What was to make is made, and kept if it can be."""
         if kept.folder is not None and kept.folder / name in self._ours:
             self._ours.pop(kept.folder / name).release()
 
     def give_up(self) -> None:
+        """What was to make cannot be made."""
         while self._ours:
             self._ours.popitem()[1].release()
 
@@ -55,5 +58,5 @@ def is_claimed(folder: Path, name: str) -> bool:
 
 def take_turns() -> None:
     """From now on."""
-    if not isinstance(turns[-1], Claims):
+    if not turns:
         turns.append(Claims())

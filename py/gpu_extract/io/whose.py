@@ -146,7 +146,7 @@ def claim(target: FileName) -> Claim | None:
         if lock(descriptor) is False:
             os.close(descriptor)
             return None
-        if _is_at(path, descriptor):
+        if is_at(path, descriptor):
             return Claim(path, descriptor)
         os.close(descriptor)             # who had it has removed it between the two calls
 
@@ -169,7 +169,7 @@ def lock_name(target: FileName) -> Path:
     return path.with_name(name)
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+def is_at(path: Path, descriptor: int) -> bool:
     """Whether an open file is what has this name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))

@@ -31,21 +31,7 @@ Watcher = Callable[[str], AbstractContextManager[object]]
 watchers: list[Watcher] = []     # called with a kernel's name; what they return is entered while that is compiled
 
 
-class Turns:
-    """Who compiles what is not there: here, whoever needs it. kernel_claims has processes take turns."""
-
-    def take(self, kept: Store, name: str) -> bytes | None:
-        """The kernel, where another process is making it and one can wait for that; None: it is for us to make."""
-        return None
-
-    def release(self, kept: Store, name: str) -> None:
-        """What was to make is made, and kept if it can be."""
-
-    def give_up(self) -> None:
-        """What was to make cannot be made."""
-
-
-turns = [Turns()]                # the last one counts
+turns: list[Any] = []            # a kernel_claims.Claims, where processes take turns at compiling
 _at_first: list[str] = []        # the digest of what was imported, or nothing where it is not to be told
 
 
@@ -116,7 +102,7 @@ class KernelCache(caching._Cache):
         kept = self._where()
         if kept is not None and self._enabled:
             name = name_of(self._function, sigutils.normalize_signature(sig)[0])
-            content = kept.load(name) or turns[-1].take(kept, name)
+            content = kept.load(name) or next((each.take(kept, name) for each in turns), None)
             # numba's cache refreshes the context here, always: it loads all that numba can compile, which takes longer
             # than all kernels of a frame. A kernel that is there needs the runtime for its arrays, and no more
             rtsys.initialize(target_context)
@@ -137,7 +123,8 @@ class KernelCache(caching._Cache):
         edited = self._where is store and _digest() != _at_first
         if not (edited or data.library.has_dynamic_globals) and all(lifted.can_cache for lifted in data.lifted):
             kept.save(name, dumps(data._reduce()))
-        turns[-1].release(kept, name)
+        for each in turns:
+            each.release(kept, name)
 
 
 def _cache_of(function: Any) -> Any:
@@ -167,7 +154,8 @@ class _Listener(event.Listener):
     def on_end(self, event: Any) -> None:
         self._open.pop().close()
         if sys.exc_info()[0] is not None:          # numba 0.68 has event.is_failed the wrong way round
-            turns[-1].give_up()
+            for each in turns:
+                each.give_up()
 
 
 @contextmanager

@@ -206,8 +206,7 @@ def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *
         seen: Any = Seen(sight.cut, image.shape)
         result = conclude(seen, job, fibres, Solved(done.place, done.normal, solution, quality), group=group,
                           recorder=recorder)
-    if len(sight.rejected):
-        mark_rejected(result.mask, sight.rejected, (done.place.spots.y0, done.place.spots.x0), job)
+    mark_rejected(result.mask, sight.rejected, (done.place.spots.y0, done.place.spots.x0), job)
     told = {"passes": job.config.passes, "rejected": len(sight.rejected), "hopeless": int(sight.hopeless),
             "ran_away": 0 if past.before is None else past.before.ran_away,
             **in_notes(done.smooth, sight.cut)}
@@ -225,8 +224,8 @@ def _without_background(done: _Pass) -> _Pass:
 
 def mark_rejected(mask: np.ndarray, rejected: IntArray, corners: tuple[IntArray, IntArray], job: Job) -> None:
     """Mark in the mask of wanted bins those that have a rejected pixel in their spot's core; corners: of all bins."""
-    high, wide = job.shape.core
-    middle = job.psf.stamp[0] // 2 - high, job.psf.stamp[1] // 2 - wide
-    y0, x0 = (first[:, job.plan.inner] + apart for first, apart in zip(corners, middle, strict=True))
-    bins = touched(rejected, y0, x0, (2 * high + 1, 2 * wide + 1))
-    mask[bins] |= np.uint32(SpecMask.COSMIC)
+    if len(rejected):
+        high, wide = job.shape.core
+        middle = job.psf.stamp[0] // 2 - high, job.psf.stamp[1] // 2 - wide
+        y0, x0 = (first[:, job.plan.inner] + apart for first, apart in zip(corners, middle, strict=True))
+        mask[touched(rejected, y0, x0, (2 * high + 1, 2 * wide + 1))] |= np.uint32(SpecMask.COSMIC)

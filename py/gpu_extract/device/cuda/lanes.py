@@ -13,11 +13,8 @@ MOST = 17, 11    # bins of the other fibre and rows of a spot that a member of `
 BESIDE = 16     # most bins of the other fibre beyond those of a team's own
 TERMS = 48      # most terms along x times rows that a lane of `make` has in its registers
 MIDDLES = 16    # numbers that a member of `find_middles` asks for at once
-TOGETHER = 9    # widest band in which a thread has the registers for more: a pole that is summed with others, ...
-SOLVED = 2      # ... so many sums of poles at once that `substitute` solves for
-ASKED_TWICE = 13    # widest band in which a team (of 16) has the registers for two questions, by what it reads once
-EXTENDED = 4    # columns of an inverse that a lane of `extend` makes in bands of icov
-PRODUCT, SHARE = (5, 15), (8, 8)      # rows and columns of the blocks that a lane of these makes
+PRODUCT = eliminate.PRODUCT_ROWS, eliminate.PRODUCT_COLUMNS      # the blocks that a lane of these makes
+SHARE = eliminate.SHARE_ROWS, eliminate.SHARE_COLUMNS
 
 
 def tile_of(nwave: int, most: int = TILE) -> int:

@@ -17,9 +17,8 @@ from typing import Any
 from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
-HEADERS = ("lanes.h", "image.h", "recursions.h", "teams.h", "sweeps.h", "normal.h", "spots.h", "gradients.h",
-           "quality.h", "eliminate.h", "remainder.h", "measure.h", "poles.h", "assembly.h", "passes.h", "smooth.h",
-           "tails.h")
+HEADERS = ("lanes", "image", "recursions", "teams", "sweeps", "normal", "spots", "gradients", "quality", "eliminate",
+           "remainder", "measure", "poles", "assembly", "passes", "smooth", "tails")
 TWICE = "passes", "smooth", "tails"                # what frames of one pass do not take
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 WARP, TEAMS = 32, (16, 32, 64)                        # threads of a block of teams, and of a team
@@ -152,7 +151,7 @@ def _kinds_of(arguments: str, template: str, real: str) -> tuple[str, ...]:
 
 def all_kernels() -> list[TextKernel]:
     """All there are, without numbers."""
-    return [kernel for name in HEADERS for kernel in kernels_of(name.removesuffix(".h"))]
+    return [kernel for module in HEADERS for kernel in kernels_of(module)]
 
 
 def source(*kernels: TextKernel) -> str:
@@ -196,16 +195,16 @@ def names(enum: str) -> tuple[str, ...]:
 
 @cache
 def _needed(module: str) -> frozenset[str]:
-    """The headers of a module: its own and what it includes."""
+    """The modules whose headers one needs: itself, and what it includes."""
     included = re.findall(r'^#include "(\w+)\.h"$', _header(module), flags=re.MULTILINE)
-    return frozenset({f"{module}.h"}).union(*map(_needed, included))
+    return frozenset({module}).union(*map(_needed, included))
 
 
 @cache
 def _headers(needed: frozenset[str] = frozenset(HEADERS)) -> str:
     """Those that are needed as one text; what they include of each other is there already."""
-    texts = [_header(name.removesuffix(".h")) for name in HEADERS if name in needed]
-    return re.sub(r'^#(pragma once|include ".*")\n', "", "\n".join(texts), flags=re.MULTILINE)
+    texts = "\n".join(_header(module) for module in HEADERS if module in needed)
+    return re.sub(r'^#(pragma once|include ".*")\n', "", texts, flags=re.MULTILINE)
 
 
 @cache

@@ -213,12 +213,14 @@ struct BlockOfPair {
 };
 
 // V = G Z, rows of 2 H + half + 1 elements V[p, p + s] at s + H: a block of P rows and Q columns. Z: rows of `width`.
+constexpr int PRODUCT_ROWS = 5, PRODUCT_COLUMNS = 15;
+
 template <int H>
 BLOCK(64) void product(index n, double *v, const double *blocks, const double *inverse, const double *sizes,
                         const int *gate, const int *reaches, index wanted, double distant, index distance, index nwave,
                         index half, index width, index lanes, index size)
 {
-    constexpr int P = 5, Q = 15;
+    constexpr int P = PRODUCT_ROWS, Q = PRODUCT_COLUMNS;
     int wide = 2 * H + (int)half, groups = (wide + P + Q - 1) / Q, end = (int)nwave;
     Chosen chosen{gate, wanted, 2 * lanes};
     BlockOfPair place(n, (end + P - 1) / P * groups, chosen.listed());
@@ -259,12 +261,14 @@ BLOCK(64) void product(index n, double *v, const double *blocks, const double *i
 
 // shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, that the pair takes from i, 0 where it does not count: P
 // rows, and S of their columns.
+constexpr int SHARE_ROWS = 8, SHARE_COLUMNS = 8;
+
 template <int H>
 BLOCK(64) void share(index n, double *shares, const double *v, const double *blocks, const double *sizes, const int *gate,
                       const int *reaches, index wanted, double distant, index distance, index nwave, index half,
                       index lanes, index size)
 {
-    constexpr int P = 8, S = 8;
+    constexpr int P = SHARE_ROWS, S = SHARE_COLUMNS;
     int wide = 2 * H + (int)half, groups = ((int)half + P + S - 1) / S, end = (int)nwave;
     Chosen chosen{gate, wanted, 2 * lanes};
     BlockOfPair place(n, (end + P - 1) / P * groups, chosen.listed());
