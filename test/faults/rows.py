@@ -86,7 +86,7 @@ PIXELS = (
         holds=(odd(make.both(make.doubles, make.ivar(0, FIRST))), APART)),
     Row("all pixels 0", make.pixel(0, ALL), "is its ivar right?", (shaped(FIBRES, BINS),)),
     Row("all pixels -100", make.pixel(-100, ALL), "is this its PSF, is its ivar right?", (shaped(FIBRES, BINS),)),
-    Row("a BUNIT of IVAR that is a variance's", make.keyword("BUNIT", "electron2", hdu="IVAR", where="image"),
+    Row("IVAR with the BUNIT of a variance", make.keyword("BUNIT", "electron2", hdu="IVAR", where="image"),
         "BUNIT of IVAR is electron2, that of the image electron: ivar is taken for 1/electron2", (SAME,)),
     Row("one NaN ivar", make.ivar(nan, ON_TRACE), "IVAR has 1 NaN, 0 negative and 0 infinite values"),
     Row("one Inf ivar", make.ivar(inf, ON_TRACE), "IVAR has 0 NaN, 0 negative and 1 infinite values"),
@@ -185,7 +185,7 @@ BAD_PSF = (
     Row("two traces 0.4 pixels apart", make.trace_of(3, 2, 0.4), CROSSES, (dropped(3), APART)),
     Row("two traces that cross in the middle", make.trace_of(3, 2, 0, 7.0), CROSSES, (dropped(3), APART)),
     Row("two traces that cross near the end", make.trace_of(3, 4, -7.0, 14.0), CROSSES, (dropped(3), APART)),
-    Row("a trace that is that of the next fibre", make.trace_of(2, 3),
+    Row("a trace equal to that of the next fibre", make.trace_of(2, 3),
         "fibre 2 is dropped: its trace is not left of that of fibre 3", ONE),
     Row("two traces swapped", make.swapped, "fibre 1 is dropped: its trace is not left of that of fibre 2",
         (dropped(1, 2), APART)),
@@ -202,7 +202,7 @@ BAD_PSF = (
     Row("no PSFVER", make.keyword("PSFVER", None, hdu=None), "without a version; known are"),
     Row("an unknown PSFTYPE", make.keyword("PSFTYPE", "SPOTS", hdu=None), "PSF of type 'SPOTS', version 3; known are"),
     Row("BUNDLE NaN", make.coefficients("BUNDLE", nan, 2), "BUNDLE of fibre 2 is nan, must be a whole number"),
-    Row("a fibre of the last bundle in the first one", make.coefficients("BUNDLE", 1, 2),
+    Row("a fibre of the last bundle among those of the first", make.coefficients("BUNDLE", 1, 2),
         "BUNDLE of fibre 3 is 0, as of fibres with others in between"),
     Row("no GHSIGX", make.parameters(lambda name: name != "GHSIGX"), "the PSF has no parameter GHSIGX"),
     Row("no GH-i-j", make.parameters(lambda name: not name.startswith("GH-")), "the PSF has no parameters GH-i-j"),
@@ -212,8 +212,9 @@ BAD_PSF = (
 
 ALL_FIBRES = first_rows_of("all fibres", many(make.nothing))
 COUNTS = (
-    *(Row(f"a PSF of {number} fibres", fibres(number), holds=(shaped(number, 8),)) for number in (1, 24, 25, 499, 500)),
-    *(Row(f"{number} fibres of 30", many(make.options("-n", str(number))), holds=(shaped(number, 8), ALL_FIBRES))
+    *(Row(f"fibres in the PSF: {number}", fibres(number), holds=(shaped(number, 8),))
+      for number in (1, 24, 25, 499, 500)),
+    *(Row(f"fibres of 30: {number}", many(make.options("-n", str(number))), holds=(shaped(number, 8), ALL_FIBRES))
       for number in (1, 24, 25, 26)),
     Row("the last fibre of 30", many(make.options("-s", "29", "-n", "1")),
         holds=(first_rows_of("all fibres", many(make.nothing), 29),)),
