@@ -3,7 +3,8 @@
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (integer, number, vadd, vfma, vfold, vhigh, vlow, vmul, vpairs, vpick, vread,
-                                      vread8, vset, vset8, vspread, vswap, vturn1, vturn2, vturn3, vwrite, write)
+                                      vread8, vset, vset8, vspread, vswap, vturn1, vturn2, vturn3, vwrite, vwrite4,
+                                      write)
 
 VECTOR = 8 * LANE      # bytes of the four bins of a block, at one pixel
 
@@ -116,10 +117,8 @@ def _squares(out, a, shape, pitch):
         a += pitch
     f0, f1, f2 = vfold(vadd(e0, o0)), vfold(vadd(e1, o1)), vfold(vadd(e2, o2))
     turned = vturn3(f1)                                 # f_r[m] = sum of a[m] a[(m + r) mod 4]
-    vwrite(out, vpick(f0, turned, f2, f1))
-    vwrite(out + VECTOR, vpick(f1, f0, turned, f2))
-    vwrite(out + 2 * VECTOR, vpick(f2, f1, f0, turned))
-    vwrite(out + 3 * VECTOR, vpick(turned, f2, f1, f0))
+    vwrite4(out, VECTOR, vpick(f0, turned, f2, f1), vpick(f1, f0, turned, f2), vpick(f2, f1, f0, turned),
+            vpick(turned, f2, f1, f0))
 
 
 @njit(forceinline=True)
@@ -158,10 +157,10 @@ def _add_mirrored(band, out, bins, nband):
 
 
 @njit()
-def _store(band, out, bins, size):
-    """Entries of the bins bins[0] + l with bins[1] + m, from out[4 l + m], where they lie in the band and the tile.
+def _store(band, out, bins, size, steps):
+    """Entries of the bins bins[0] + l with bins[1] + m, from out, where they lie in the band and the tile.
 
-    band: address of a fibre's (nwave, nband); size: (nband, first, last)
+    band: address of a fibre's (nwave, nband); size: (nband, first, last); steps: bytes of out from l to l and m to m
     """
     nband, first, last = size
     hw = nband // 2
@@ -170,26 +169,8 @@ def _store(band, out, bins, size):
         if j < first or j >= last:
             continue
         k = bins[1] - j
-        to = band + 8 * (j * nband + hw + k)
-        if k >= -hw and k + LANE - 1 <= hw:
-            vwrite(to, vread(out + VECTOR * lane))
-        else:
-            for m in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
-                write(to + 8 * m, number(out + VECTOR * lane + 8 * m))
-
-
-@njit()
-def _store_mirrored(band, out, bins, size):
-    """The same entries of a fibre with itself, where they lie with the bins bins[1] + m."""
-    nband, first, last = size
-    hw = nband // 2
-    for m in range(LANE):
-        j = bins[1] + m
-        if j < first or j >= last:
-            continue
-        k = bins[0] - j
-        for lane in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
-            write(band + 8 * (j * nband + hw + k + lane), number(out + VECTOR * lane + 8 * m))
+        for m in range(max(0, -hw - k), min(LANE, hw + 1 - k)):
+            write(band + 8 * (j * nband + hw + k + m), number(out + steps[0] * lane + steps[1] * m))
 
 
 @njit()
@@ -212,6 +193,6 @@ def couple(out, band, whites, frames, scales, bins, pitch, size):
         if mirrored:
             _add_mirrored(band, out, bins, nband)
     else:
-        _store(band, out, bins, (nband, first, last))
+        _store(band, out, bins, (nband, first, last), (VECTOR, 8))
         if mirrored:
-            _store_mirrored(band, out, bins, (nband, first, last))
+            _store(band, out, (bins[1], bins[0]), (nband, first, last), (8, VECTOR))

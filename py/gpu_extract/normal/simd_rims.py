@@ -13,9 +13,8 @@ nothing but its wings, and its bound is high.
 # mypy: disallow-untyped-defs=False
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (integer, number, vadd, vdiv, vfma, vfold, vmax, vmul, vread, vread8, vset, vset8,
-                                      vsum, vsums, vwrite, write)
-from gpu_extract.vectors.spot_vectors import lower, upper
+from gpu_extract.vectors.simd import (integer, number, vadd, vdiv, vfma, vfold, vhalf, vmax, vmul, vread, vread8, vset,
+                                      vset8, vsum, vsums, vupper, vwrite, write)
 
 VECTOR = 8 * LANE
 RIM = 4            # columns at either side of a block's frame
@@ -45,9 +44,9 @@ def rims(to, white, shape, pitch):
         b, d, more = vfma(v, v, b), vfma(w, w, d), vfma(x, x, more)
         white, far, core = white + pitch, far + pitch, core + pitch
     unit = vdiv(vset(1.0), vmax(vfold(vadd(own, more)), vset(1e-300)))
-    vwrite(to, vsums(vmul(unit, lower(a)), vmul(unit, upper(a)), vmul(unit, lower(b)), vmul(unit, upper(b))))
+    vwrite(to, vsums(vmul(unit, vhalf(a)), vmul(unit, vupper(a)), vmul(unit, vhalf(b)), vmul(unit, vupper(b))))
     vwrite(to + 8 * RIM,
-           vsums(vmul(unit, lower(c)), vmul(unit, upper(c)), vmul(unit, lower(d)), vmul(unit, upper(d))))
+           vsums(vmul(unit, vhalf(c)), vmul(unit, vupper(c)), vmul(unit, vhalf(d)), vmul(unit, vupper(d))))
 
 
 @njit(forceinline=True)

@@ -12,7 +12,7 @@ from numba.extending import register_jitable
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vless, vmax, vmul, vpick, vread, vroot, vset, vsub,
-                                      vsum, vtake, vturn1, vturn2, vturn3, vwrite, write)
+                                      vsum, vtake, vturn1, vturn2, vturn3, vwrite, vwrite4, write)
 
 VECTOR = 8 * LANE
 LOST = 1e-13           # of a diagonal: a pivot below that may be rounding, a dozen eps for each of the half-band's bins
@@ -50,11 +50,8 @@ def _gather(to, places, count):
     a, b, c, d = places
     whole = 8 * (count // LANE * LANE)
     for k in range(0, whole, VECTOR):
-        four = transposed(vread(a + k), vread(b + k), vread(c + k), vread(d + k))
-        vwrite(to + LANE * k, four[0])
-        vwrite(to + LANE * k + VECTOR, four[1])
-        vwrite(to + LANE * k + 2 * VECTOR, four[2])
-        vwrite(to + LANE * k + 3 * VECTOR, four[3])
+        t0, t1, t2, t3 = transposed(vread(a + k), vread(b + k), vread(c + k), vread(d + k))
+        vwrite4(to + LANE * k, VECTOR, t0, t1, t2, t3)
     for k in range(whole, 8 * count, 8):
         for lane in range(LANE):
             write(to + LANE * k + 8 * lane, number(places[lane] + k))

@@ -10,7 +10,7 @@ import numpy as np
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_factor import VECTOR, transposed
-from gpu_extract.vectors.simd import address, prefetch, vfma, vmul, vread, vset, vsub, vsum, vtake, vwrite
+from gpu_extract.vectors.simd import address, prefetch, vfma, vmul, vread, vset, vsub, vsum, vtake, vwrite, vwrite4
 
 LOOK_AHEAD = 8192      # bytes that a factor is asked for in advance: all of them are more than the nearer caches hold
 
@@ -50,11 +50,7 @@ def forward(work, r, t, factor, margin, g):
         norm = vfma(y3, vmul(y3, vread(d + end + 3 * VECTOR)), norm)
         for k in range(0, LANE * VECTOR * size, 64):
             prefetch(a + LOOK_AHEAD + k)
-        own = before + end
-        vwrite(own, y0)
-        vwrite(own + VECTOR, y1)
-        vwrite(own + 2 * VECTOR, y2)
-        vwrite(own + 3 * VECTOR, y3)
+        vwrite4(before + end, VECTOR, y0, y1, y2, y3)
         source, taken, before, a = source + VECTOR, taken + VECTOR, before + LANE * VECTOR, a + LANE * VECTOR * size
     return vsum(norm)
 
@@ -95,15 +91,9 @@ def backward(z, work, factor, margin, g):
         c -= row
         z1, z0 = vtake(vread(c - VECTOR), z2, z1), vtake(vread(c - 2 * VECTOR), z2, z0)
         z0 = vtake(vread(c - row - VECTOR), z1, z0)
-        vwrite(own, z0)
-        vwrite(own + VECTOR, z1)
-        vwrite(own + 2 * VECTOR, z2)
-        vwrite(own + 3 * VECTOR, z3)
+        vwrite4(own, VECTOR, z0, z1, z2, z3)
         z0, z1, z2, z3 = transposed(z0, z1, z2, z3)
-        vwrite(target, z0)
-        vwrite(target + line, z1)
-        vwrite(target + 2 * line, z2)
-        vwrite(target + 3 * line, z3)
+        vwrite4(target, line, z0, z1, z2, z3)
 
 
 @njit()

@@ -8,10 +8,10 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (address, prefetch, vadd, vdiv, vfma, vless, vmax, vmul, vread, vread8, vset,
-                                      vset8, vsign, vsub, vwrite)
-from gpu_extract.vectors.spot_vectors import (add_to, by_bin, columns, columns1, columns2, lower, nothing, pixels,
-                                              spread, spread2, unsigned, upper, wide8, write_narrow)
+from gpu_extract.vectors.simd import (address, prefetch, vadd, vdiv, vfma, vhalf, vless, vmax, vmul, vread, vread8,
+                                      vset, vset8, vsign, vsub, vupper, vwrite)
+from gpu_extract.vectors.spot_vectors import (add_to, by_bin, columns, columns1, columns2, nothing, pixels, spread,
+                                              spread2, unsigned, wide8, write_narrow)
 
 
 @njit(cache=True)
@@ -142,24 +142,24 @@ def _add_block(places, shape, steps, light, kind):
             prefetch(s + soon)
             prefetch(t + soon)
             made = pixels(wide8(s, kind), wide8(s + unit // 2, kind), wide8(t, kind), wide8(t + unit // 2, kind), light)
-            add_to(at, lower(made))
-            add_to(at + stride, upper(made))
+            add_to(at, vhalf(made))
+            add_to(at + stride, vupper(made))
             s += unit
             at += 8 * LANE
         if pairs % 2 == 1:
             prefetch(s + soon)
             prefetch(s + line + soon)
             one, other = wide8(s, kind), wide8(s + line, kind)
-            four = lower(pixels(one, other, one, other, light))
-            add_to(at, lower(four))
-            add_to(at + stride, upper(four))
+            four = vhalf(pixels(one, other, one, other, light))
+            add_to(at, vhalf(four))
+            add_to(at + stride, vupper(four))
         model += 2 * stride
         stamps += 2 * line
     if height % 2 == 1:
         for _ in range(pairs):
             prefetch(stamps + soon)
             one = wide8(stamps, kind)
-            add_to(model, lower(lower(pixels(one, one, one, one, light))))
+            add_to(model, vhalf(vhalf(pixels(one, one, one, one, light))))
             stamps += unit // 2
             model += 4 * LANE
 

@@ -27,6 +27,7 @@ how many there are.
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
     vfours(a)                      four lanes, four times
     vhalf(a), vupper(a)            the lower half of the lanes, and the upper one
+    vwrite4(address, step, a, ..)  four vectors, each `step` bytes behind the one before
     vjoin(a, b), vtwice(a)         a with b in place of its lower half; eight lanes, twice
     vpixels(address)               four numbers, each in four lanes; vpixels8 two
     vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
@@ -88,6 +89,11 @@ def _setter(kind: Vec) -> Any:
     return emit.operation(lambda builder, x: emit.spread(builder, x, kind.lanes), types.float64, gives=kind)
 
 
+def _store_four(builder, place, step, a, b, c, d):
+    for n, value in enumerate((a, b, c, d)):
+        emit.store(builder, value, builder.add(place, builder.mul(step, emit.index(n))))
+
+
 def _store_single(builder, value, place):
     lanes = min(value.type.count, 8)
     for first in range(0, value.type.count, lanes):
@@ -100,6 +106,7 @@ prefetch = emit.operation(emit.fetch, types.intp, gives=types.void)
 integer, number = _reader(types.int64, emit.INDEX), _reader(types.float64, emit.DOUBLE)
 write, vwrite = (_writer(kind, emit.store) for kind in (types.float64, None))
 vwrite_single, vwrite_past = (_writer(None, write) for write in (_store_single, emit.store_past))
+vwrite4 = emit.operation(_store_four, types.intp, types.intp, *[None] * 4, gives=types.void)
 vread, vread8, vread16 = (_reader(kind, emit.doubles(kind.lanes)) for kind in (vec4, vec8, vec16))
 vset, vset8, vset16 = (_setter(kind) for kind in (vec4, vec8, vec16))
 vspread = emit.operation(lambda builder, place: emit.spread(builder, emit.load(builder, place, emit.DOUBLE), 4),
@@ -118,6 +125,14 @@ def _join(builder, a, b):
     return emit.shuffle(builder, longer, a, [*range(8), *range(24, 32)])
 
 
+def _half(which: int) -> Any:
+    """A function that takes a half of the lanes."""
+    def take(builder, a):
+        size = a.type.count // 2
+        return emit.shuffle(builder, a, a, range(which * size, which * size + size))
+    return emit.operation(take, None, gives=lambda a: Vec(a.lanes // 2))
+
+
 def _rotation(by: int) -> Any:
     """A function that turns every four lanes."""
     def turn(builder, a):
@@ -130,7 +145,8 @@ def _pick(builder, a, b, c, d):
     return emit.shuffle(builder, low, high, [0, 1, 6, 7])
 
 
-def _fold(builder, a):
+def fold(builder, a):
+    """The code of vfold."""
     lanes = a.type.count
     while lanes > 4:
         lanes //= 2
@@ -151,8 +167,7 @@ def _sums(builder, a, b, c, d):
 
 
 vpixels, vpixels8 = _pixels(vec16), _pixels(vec8)
-vhalf = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(8)), vec16, gives=vec8)
-vupper = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(8, 16)), vec16, gives=vec8)
+vhalf, vupper = _half(0), _half(1)
 vjoin = emit.operation(_join, vec16, vec8)
 vtwice = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [*range(8)] * 2), vec8, gives=vec16)
 vfours = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [n % 4 for n in range(16)]), vec4, gives=vec16)
@@ -162,7 +177,7 @@ vpick = emit.operation(_pick, vec4, vec4, vec4, vec4)
 vlow = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [0, 1, 4, 5]), vec4, vec4)
 vhigh = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [2, 3, 6, 7]), vec4, vec4)
 vpairs = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [0, 4, 2, 6]), vec4, vec4)
-vfold = emit.operation(_fold, None, gives=vec4)
+vfold = emit.operation(fold, None, gives=vec4)
 vsum = emit.operation(_sum, vec4, gives=types.float64)
 vsums = emit.operation(_sums, vec4, vec4, vec4, vec4)
 

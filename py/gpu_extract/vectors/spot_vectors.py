@@ -13,7 +13,6 @@ the elements' type, float32, or float64 where that is what a block holds; places
     unsigned(a, b)                 a, 0 where the sign of b is set; vfma and vadd are those of `simd`
     nothing(kind)                  0 in all lanes
     by_bin(a)                      the sums over the columns, bin by bin: four float64, (0 + 8) + (4 + 12) of lanes
-    lower(a), upper(a)             the first, the second half of float64 lanes
     add_to(place, a)               adds them to what is there
     write_narrow(place, a, kind)   eight float64, rounded to the type of `kind`
 """
@@ -21,17 +20,13 @@ the elements' type, float32, or float64 where that is what a block holds; places
 from numba.core import types
 
 from gpu_extract.vectors import emit
-from gpu_extract.vectors.simd import Vec, vec4, vec8, vec16
+from gpu_extract.vectors.simd import Vec, fold, vec4, vec8, vec16
 
 single16 = Vec(16, single=True)
 
 
 def _sixteen(*kinds):
     return single16 if kinds[-1] == types.float32 else vec16
-
-
-def _half(a):
-    return Vec(a.lanes // 2)
 
 
 def _wide(vector):
@@ -85,11 +80,7 @@ def _unsigned(builder, a, b):
 
 
 def _by_bin(builder, a):
-    value = a if a.type == emit.doubles(16) else builder.fpext(a, emit.doubles(16))
-    for half in (8, 4):
-        value = builder.fadd(emit.shuffle(builder, value, value, range(half)),
-                             emit.shuffle(builder, value, value, range(half, 2 * half)))
-    return value
+    return fold(builder, a if a.type == emit.doubles(16) else builder.fpext(a, emit.doubles(16)))
 
 
 def _write_narrow(builder, place, a, kind):
@@ -109,7 +100,4 @@ spread2 = emit.operation(_spread2, types.intp, types.intp, None, gives=_sixteen)
 nothing = emit.operation(lambda builder, kind: emit.constant(emit.lanes_of(kind.type, 16), 0.0), None, gives=_sixteen)
 unsigned = emit.operation(_unsigned)
 by_bin = emit.operation(_by_bin, None, gives=vec4)
-lower = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(a.type.count // 2)), None, gives=_half)
-upper = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(a.type.count // 2, a.type.count)), None,
-                       gives=_half)
 write_narrow = emit.operation(_write_narrow, types.intp, vec8, None, gives=types.void)

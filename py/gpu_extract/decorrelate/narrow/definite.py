@@ -30,17 +30,13 @@ class Questions:
         lanes[2, high:high + len(gammas)] = [1.0 - gamma for gamma in gammas]
         self.lanes = lanes.ravel()
         self.kinds = [(1 << low) - 1, (1 << high) - (1 << low), (1 << high + len(gammas)) - (1 << high)]
-        self._facts: dict[int, Facts] = {}
 
     def facts(self, answers: int) -> "Facts":
         """The facts that follow from answers; answers: one bit for every test, the lowest for the first."""
-        if answers not in self._facts:
-            yes = (answers >> n & 1 for n in range(simd_band_tests.LANES))
-            ratios, thetas, gammas = (list(compress(asked, [next(yes) for _ in asked]))
-                                      for asked in (self.ratios, self.thetas, self.gammas))
-            self._facts[answers] = Facts(min(ratios, default=math.inf), min(thetas, default=1.0),
-                                         max(gammas, default=0.0))
-        return self._facts[answers]
+        yes = (answers >> n & 1 for n in range(simd_band_tests.LANES))
+        ratios, thetas, gammas = (list(compress(asked, [next(yes) for _ in asked]))
+                                  for asked in (self.ratios, self.thetas, self.gammas))
+        return Facts(min(ratios, default=math.inf), min(thetas, default=1.0), max(gammas, default=0.0))
 
 
 EPS = float(np.finfo(float).eps)

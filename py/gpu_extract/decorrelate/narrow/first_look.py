@@ -30,7 +30,6 @@ class FirstLook:
         self.gauge = Gauge(self.couplings, limits, self.widths, arena)
         self._room = self.gauge.room(self.nfibre + len(self.windows), self.widths[0])
         self._found: dict[bool, dict[int, Schur]] = {False: {}, True: {}}
-        self._strong: dict[tuple[int, int, bool], bool] = {}
         self._told: dict[tuple[int, int, int, int, float], bool] = {}
 
     def near(self, fibre: int) -> range:
@@ -66,11 +65,8 @@ class FirstLook:
         """
         if abs(j - fibre) > 1 or not 0 <= 2 * j - fibre < self.nfibre:
             return False
-        pair = min(j, fibre), max(j, fibre), windowed
-        if pair not in self._strong:
-            theta = self.facts(fibre, windowed).theta * self.facts(j, windowed).theta
-            self._strong[pair] = theta > 1.01 * self.limits.coupling
-        return self._strong[pair]
+        theta = self.facts(fibre, windowed).theta * self.facts(j, windowed).theta
+        return theta > 1.01 * self.limits.coupling
 
     def tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
