@@ -3,7 +3,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +31,17 @@ from gpu_extract.ranks import segments
 from gpu_extract.cli.ranks import run_kept
 folder, rank = Path(sys.argv[1]), os.environ["SLURM_PROCID"]
 segments._FOLDER, segments._SOON = folder, 600
+def wait():
+    (folder / "waits").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+def follow(pid, follow=segments.follow_segments):
+    if sys.argv[3] == "before its guard" and rank == "1":
+        wait()
+    return follow(pid)
+segments.follow_segments = follow
+if sys.argv[3] == "before its keeper" and rank == "1":
+    wait()
 def run():
     with open(folder / f"mpich_shm_{rank}", "wb+") as file:
         file.truncate(4096)
@@ -119,18 +130,24 @@ def test_a_job_that_is_suspended_as_a_whole_goes_on(frames: Frames, job: Job, fo
     assert datasums(folder / "frame.fits") == datasums(frames.frame)
 
 
+def held(folder: Path, seconds: str, place: str = "", wrapper: Sequence[str] = ()) -> list[subprocess.Popen[str]]:
+    """Two processes that srun has started, as they think."""
+    found: list[subprocess.Popen[str]] = []
+    for rank in "01":
+        variables = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+        found.append(subprocess.Popen(
+            [*wrapper, sys.executable, "-c", HELD, str(folder), seconds, place], env={**os.environ, **variables},
+            stderr=subprocess.PIPE, text=True, process_group=found[0].pid if found else 0))
+    return found
+
+
 @pytest.mark.parametrize(("who", "name", "codes"), [
     ("rank", "KILL", (4, 4)), ("keeper", "KILL", (-9, 4)), ("nobody", "", (0, 0)),
     pytest.param("keeper", "TERM", (75, 4), marks=pytest.mark.slow)])
 def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, name: str,
                                                  codes: tuple[int, int]) -> None:
     """srun itself does nothing about a lost rank, and no thread of a rank can. What the second has mapped is known."""
-    ended: list[subprocess.Popen[str]] = []
-    for rank in "01":
-        variables = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
-        ended.append(subprocess.Popen(
-            [sys.executable, "-c", HELD, str(tmp_path), "600" if name else "1"], env={**os.environ, **variables},
-            stderr=subprocess.PIPE, text=True, process_group=ended[0].pid if ended else 0))
+    ended = held(tmp_path, "600" if name else "1")
     try:
         assert wait_until(lambda: all((tmp_path / f"there-{rank}").exists() for rank in "01"), LIMIT)
         ranks = {parent: pid for pid, parent in processes_with(str(tmp_path)).items() if pid in ranks_of(str(tmp_path))}
@@ -148,6 +165,54 @@ def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(segments, "_FOLDER", tmp_path)
     assert segments.remove_dead_segments() == ([tmp_path / "mpich_shm_1"] if name else [])
     assert not list(tmp_path.glob("gpu_extract.*"))
+
+
+@pytest.mark.parametrize("who", ["rank", "keeper"])
+@pytest.mark.parametrize("place", ["before its keeper", "before its guard", "wrapped"])
+def test_under_srun_one_that_comes_late_ends_with_the_others(tmp_path: Path, who: str, place: str) -> None:
+    """The second has not come to where it can be told when the first is lost, or is not what the launcher has started:
+    it is told, nobody is killed, and one line is said."""
+    wrapper = ["sh", "-c", '"$@"; exit $?', "sh"] if place == "wrapped" else []
+    ended = held(tmp_path, "600", place, wrapper)
+    try:
+        assert wait_until(lambda: (tmp_path / "there-0").exists()
+                          and (tmp_path / ("there-1" if wrapper else "waits")).exists(), LIMIT)
+        parents = processes_with(str(tmp_path))
+        rank = next(pid for pid in ranks_of(str(tmp_path)) if _descends(pid, ended[0].pid, parents))
+        os.kill(rank if who == "rank" else parents[rank], signal.SIGKILL)
+        assert ended[0].stderr is not None
+        words = ended[0].stderr.readline()
+        (tmp_path / "go").touch()
+        words += "".join(process.communicate(timeout=LIMIT)[1] for process in ended)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(ended[0].pid, signal.SIGKILL)
+    killed = 4 if who == "rank" else 137 if wrapper else -9
+    assert [process.returncode for process in ended] == [killed, 4], words
+    assert words.count("prog: error: ") == 1 and "rank 0 was lost: " in words.splitlines()[-1], words
+    assert wait_until(lambda: not processes_with(str(tmp_path)) and not processes_with("prog: error: rank"), LIMIT)
+
+
+def test_under_srun_ranks_that_are_lost_together_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """Both keepers see to it that all others end. Who is left at the end of their patience would be killed."""
+    ended = held(tmp_path, "600")
+    try:
+        assert wait_until(lambda: all((tmp_path / f"there-{rank}").exists() for rank in "01"), LIMIT)
+        ranks = ranks_of(str(tmp_path))
+        for number in signal.SIGSTOP, signal.SIGKILL:
+            for pid in ranks:
+                os.kill(pid, number)
+        words = "".join(process.communicate(timeout=LIMIT)[1] for process in ended)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(ended[0].pid, signal.SIGKILL)
+    assert [process.returncode for process in ended] == [4, 4], words
+    assert wait_until(lambda: not processes_with(str(tmp_path)) and not processes_with("prog: error: rank"), LIMIT)
+
+
+def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    """Whether a process is that, or comes of that; parents: of each."""
+    return pid == ancestor or (pid in parents and _descends(parents[pid], ancestor, parents))
 
 
 @pytest.mark.parametrize("number", [

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_extract.cli.common import complain, explain, log
@@ -23,6 +24,8 @@ _HYDRA = "MPI_LOCALNRANKS"
 _SRUN = {"Open MPI": "--mpi=pmix", "MPICH": "--mpi=pmi2"}
 _MPIEXEC = {"Open MPI": "mpiexec or prterun of Open MPI", "MPICH": "mpiexec.hydra of MPICH"}
 _LAUNCHERS = "srun --mpi=pmi2 or mpiexec.hydra for MPICH, srun --mpi=pmix or prterun for Open MPI"
+_ROOT = Path(__file__).resolve().parents[2]
+_END = "import sys; sys.path.insert(0, {root!r}); from gpu_extract.ranks.group import end_group; end_group({number})"
 UNTIL_READ = 0.3       # seconds for a launcher to pass on what was said before it ends everything
 
 
@@ -102,7 +105,7 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
 
         def ended(well: bool) -> None:
             segments(well)
-            if guard and well:
+            if guard:
                 guard()
 
         return ended
@@ -125,11 +128,11 @@ def _guard(words: str) -> Callable[[], None]:
     from gpu_extract.ranks.keeper import END_NOW
 
     reader, writer = os.pipe()
-    script = 'read -r line || { echo "$1" >&2; kill -"$2" 0; }'
+    script = 'read -r line || { echo "$1" >&2; "$2" -c "$3" || kill -KILL 0; }'
+    end = _END.format(root=str(_ROOT), number=int(END_NOW))
     with suppress(OSError):                              # no shell: srun -K is what remains
-        os.posix_spawn("/bin/sh", ["sh", "-c", script, "sh", words, str(int(END_NOW))], os.environ,
-                       file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)],
-                       setsigmask=set(signal.valid_signals()) - {END_NOW})
+        os.posix_spawn("/bin/sh", ["sh", "-c", script, "sh", words, sys.executable, end], os.environ,
+                       file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)], setsigmask=signal.valid_signals())
     os.close(reader)
 
     def release() -> None:
@@ -155,10 +158,10 @@ def _end_all(launch: Launch, code: int) -> bool:
             os.write(descriptor, b"cmd=abort exitcode=%d\n" % code)
             return True
     if launch.program == "srun":
+        from gpu_extract.ranks.group import end_group
         from gpu_extract.ranks.keeper import END_NOW
 
-        signal.signal(END_NOW, signal.SIG_IGN)
-        os.killpg(0, END_NOW)
+        end_group(int(END_NOW))
     return False
 
 

@@ -62,8 +62,8 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
         asked for an end; returns the exit code
     end_all: asks the launcher to end all ranks with an exit code; whether it will end the keeper, too
     passes: further signals that the child knows how to take: they are passed on to it
-    beside: called in the keeper with the child's number; what it returns is told whether the child ends as it should:
-        before it ends, where it is ended from outside
+    beside: called in the keeper with the child's number; what it returns is told whether the child has ended as it
+        should, or, where all are ended, before this process ends
     """
     children_count_as_this()
     reader, writer = os.pipe()
@@ -85,6 +85,7 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
         if marks.get(Mark.ENDS) == code and (code == 0 or Mark.MET in marks):
             ended(True)
             os._exit(code)
+        ended(False)
         _leave(marks, code, lost, end_all)
     os.close(reader)
     signal.signal(END_NOW, signal.SIG_IGN)           # its keeper ends, and it with it
