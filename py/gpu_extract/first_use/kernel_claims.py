@@ -19,14 +19,14 @@ class Claims:
     """What this process is making; kernel_cache asks before it compiles, and tells when it has."""
 
     def __init__(self) -> None:
-        self._ours: dict[Path, Claim] = {}          # by any thread: no two compile at once
+        self._ours: dict[str, Claim] = {}           # by any thread: no two compile at once
 
     def take(self, kept: Store, name: str) -> bytes | None:
         """The kernel, where another process is making it and one can wait for that; None: it is for us to make."""
         if kept.folder is None:
             return None
         path, start = kept.folder / name, now()
-        mine = self._ours.get(path) or claim(path)
+        mine = self._ours.get(name) or claim(path)
         while mine is None and now() - start < PATIENCE:
             content = kept.load(name)
             if content is not None:
@@ -34,7 +34,7 @@ class Claims:
             sleep(_PAUSE)
             mine = claim(path)
         if mine is not None:
-            self._ours[path] = mine
+            self._ours[name] = mine
         content = kept.load(name)            # whoever had the claim may have been done just now
         if content is not None:
             self.release(kept, name)
@@ -42,8 +42,8 @@ class Claims:
 
     def release(self, kept: Store, name: str) -> None:
         """What was to make is made, and kept if it can be."""
-        if kept.folder is not None and kept.folder / name in self._ours:
-            self._ours.pop(kept.folder / name).release()
+        if name in self._ours:              # also where it could not be kept, and nothing can be any more
+            self._ours.pop(name).release()
 
     def give_up(self) -> None:
         """What was to make cannot be made."""
