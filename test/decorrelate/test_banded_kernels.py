@@ -120,6 +120,21 @@ def test_blocks_narrower_than_their_couplings(coupled, eliminate):
         np.testing.assert_allclose(short, whole, rtol=0, atol=1e-14 * np.abs(whole).max())
 
 
+@pytest.mark.parametrize(("fibres", "distances", "wanted"), [
+    (range(25), (-1, 1), [(-1, 1), (-1, 1), (-1, 0), (0, 1)]), (range(24), (-1, 1), [(-1, 1)] * 3),
+    ([0], (-1, 1), [(0, 1)]), (range(1, 10), (-1, 1), [(-1, 1), (-1, 1)]),
+    (range(25), (-2, -1, 1, 2), [(-2, -1, 1, 2)] * 2 + [(-2, 0, 0, 0), (0, -1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 2)])])
+def test_fibres_that_are_eliminated_together(fibres, distances, wanted):
+    """Each for all that are there, in the fewest vectors; 25 of a bundle in three, the ends' in halves."""
+    fibres, distances = np.array(fibres), np.array(distances)
+    there = fibres + distances[:, None]
+    which, asked = simd_schur.together((there >= 0) & (there < 25), distances)
+    assert [*map(tuple, asked.tolist())] == wanted
+    for e, d in enumerate(distances):
+        made = {int(j) for j in fibres[which[asked[:, e] != 0]].ravel()}
+        assert made >= {j for j in fibres.tolist() if 0 <= j + d < 25}
+
+
 def test_lanes_do_not_mix(coupled, eliminate):
     """The same bits whichever fibres are eliminated together."""
     results = []
@@ -195,24 +210,28 @@ def between_zeros(rows, before, after):
     return padded[before:before + len(rows)]
 
 
-@pytest.mark.parametrize(("half", "nwave"), [(9, 300), (0, 20), (3, 5), (12, 131)])
-def test_what_the_band_will_do_is_foreseen(half, nwave):
+@pytest.mark.parametrize(("half", "nwave", "near"), [(9, 300, (80, 160)), (0, 20, (8, 16)), (3, 5, (0, 5)),
+                                                     (12, 131, (-48, 64))])
+def test_what_the_band_will_do_is_foreseen(half, nwave, near):
     rng = np.random.default_rng(half)
     s, u = random_definite(nwave, half, 1e3, rng), random_definite(nwave, half, 10.0, rng)
     x, roots = 30.0 * rng.normal(size=nwave), 1.0 / np.sqrt(np.diag(s))
     roots[nwave // 2] = 0.0        # a bin without weight
     before, after = transpose.padded(half), transpose.LANES
-    rest, sums = between_zeros(-u @ x + 1e-3 * rng.normal(size=nwave), 0, after), np.full(5, np.nan)
+    rest, sums = between_zeros(-u @ x + 1e-3 * rng.normal(size=nwave), 0, after), np.full(6, np.nan)
     left = rest + u @ x
     diagonal, shifts = between_zeros(np.full(nwave, np.nan), 0, after), np.full(nwave + after, np.nan)
     simd_foresee.foresee(sums, diagonal, rest, shifts, between_zeros(band_of(s, half), before, after),
                         between_zeros(band_of(u, half), before, after),
-                        between_zeros(x, half + after, half + after), between_zeros(roots, half + after, half + after))
+                        between_zeros(x, half + after, half + after), between_zeros(roots, half + after, half + after),
+                        near)
     signs = (-1.0)**np.arange(nwave)
     total, product = s.sum(axis=1), s @ x
     least = np.maximum(signs * (s @ signs), simd_foresee.LEAST * np.abs(total))
     scaled = np.abs(np.diagonal(u, half) * (roots * np.roll(roots, -half))[:nwave - half])
-    expected = [np.max(left**2 / least), total[roots > 0].sum(), product.sum(), x @ product, scaled.max()]
+    first, last = max((near[0] - half) // 8 * 8, 0), near[1]       # whole vectors with an element of a bin that is near
+    expected = [np.max(left**2 / least), total[roots > 0].sum(), product.sum(), x @ product, scaled.max(),
+                scaled[first:last].max()]
     np.testing.assert_array_equal(diagonal, np.diag(s))
     np.testing.assert_allclose(rest, left, rtol=0, atol=1e-12 * np.abs(u @ x).max())
     np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-12)

@@ -37,11 +37,18 @@ def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[fl
     most, beyond = int((high - low) / wavelength[2]) + 1, decay.beyond
     for window in lengths(most) if any(hidden) else ():
         ends = zip(windows(psf, wavelength, window), (-1, 1), hidden, strict=True)
-        beyond = max(bins_below(_as_seen(psf, fibre, *stretch, way, image), SAFETY_CUT * tolerance, most)
+        beyond = max(bins_below(_as_seen(psf, fibre, *_outer(*stretch, way), way, image), SAFETY_CUT * tolerance, most)
                      for stretch, way, fibres in ends for fibre in fibres)
         if beyond < window // 2:
             break
     return replace(decay, beyond=max(decay.beyond, min(most, beyond + decay.aslant)))
+
+
+def _outer(wave: Array, place: int, way: int) -> tuple[Array, int]:
+    """A stretch, see `windows`, with a quarter of it inside of the bin `place`: farther in, C is as well known."""
+    quarter = len(wave) // 4
+    first = max(place - quarter, 0) if way > 0 else 0
+    return (wave[first:] if way > 0 else wave[:place + quarter + 1]), place - first
 
 
 def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[list[int]]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (address, vfma, vfold, vmax, vmin, vmul, vread8, vroot, vset8, vsum, vwrite,
+from gpu_extract.vectors.simd import (address, vfma, vfold, vmax, vmul, vread8, vroot, vset8, vsum, vwrite,
                                       vwrite_past)
 
 EIGHT = 8     # float64 of the longest vector
@@ -197,7 +197,7 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
     row = np.zeros((2, width))
     weights, values = row[0, left:], row[1, left:]
     to_root, to_light = address(root, top * width), address(light, top * width)
-    zero = least = most = brightest = none = vset8(0.0)
+    zero = most = brightest = none = vset8(0.0)
     for y in range(first, last):
         weight, value = ivar[y, start:stop], pix[y, start:stop]
         for x in range(stop - start):
@@ -208,12 +208,11 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
             r, bright = vroot(w), vmul(vmul(w, p), p)
             vwrite_past(to_root + 8 * x, r)
             vwrite_past(to_light + 8 * x, vmul(r, p))
-            least, most, brightest = vmin(w, least), vmax(w, most), vmax(bright, brightest)
-            none = vfma(bright, zero, vfma(w, zero, none))
+            most, brightest = vmax(w, most), vmax(bright, brightest)
+            none = vfma(bright, zero, vfma(r, zero, none))      # no number where w is negative, either: it has no root
         to_root += 8 * width
         to_light += 8 * width
-    seen = np.empty((3, EIGHT))
-    for n, vector in enumerate((least, most, brightest)):
+    seen = np.empty((2, EIGHT))
+    for n, vector in enumerate((most, brightest)):
         vwrite(address(seen, n * EIGHT), vector)
-    illegal = seen[0].min() < 0.0 or vsum(vfold(none)) != 0.0
-    return seen[1].max(), seen[2].max(), 1.0 if illegal else 0.0
+    return seen[0].max(), seen[1].max(), 1.0 if vsum(vfold(none)) != 0.0 else 0.0

@@ -19,15 +19,15 @@ from gpu_extract.kernels.arena import Arena
 class FirstLook:
     """S of each fibre that is asked about, outside of its windows or without them, and what follows of eliminations.
 
-    windowed: outside of the windows of those fibres that have any
+    windowed: outside of the windows of those fibres that have any; kept: see measure.Gauge
     """
 
-    def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena):
+    def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena, kept: slice):
         self.limits, self.nfibre = limits, len(normal.rhs)
         self.couplings = Couplings(normal, x, limits.distant, max(limits.widen), arena)
         self.widths = limits.widths(self.couplings.own, normal.halfband)
         self.windows = find(self.couplings, limits.window)
-        self.gauge = Gauge(self.couplings, limits, self.widths, arena)
+        self.gauge = Gauge(self.couplings, limits, self.widths, arena, kept)
         self._room = self.gauge.room(self.nfibre + len(self.windows), self.widths[0])
         self._found: dict[bool, dict[int, Schur]] = {False: {}, True: {}}
         self._told: dict[tuple[int, int, int, int, float], bool] = {}
@@ -79,12 +79,19 @@ class FirstLook:
             return True
         return self.couplings.tells(fibre) or (plain is None and not self.at(fibre).facts.may_be_weak)
 
+    def _tells_in(self, fibre: int, window: Window) -> bool:
+        """The same of S in a fibre's window; its facts tell where S keeps enough of icov's diagonal."""
+        known = self._found[True].get(fibre)
+        gamma = known.facts.gamma if known is not None and known.excess <= 1.0 else 0.0
+        return (gamma > 0.0 and window.keeps(1.02 / (TOLD * gamma))) or window.tells
+
     def tell_beside(self, fibre: int, window: Window) -> bool:
         """Whether the fibres eliminated in a window do: each is known by its S there; one without a window, as those
         are whose windows would be too long, by its facts."""
         lo, hi = window.fibres
         inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None) for j in range(lo, hi)}
-        told = {j: not self.at(j).facts.may_be_weak if found is None else found.tells for j, found in inside.items()}
+        told = {j: not self.at(j).facts.may_be_weak if found is None else self._tells_in(j, found)
+                for j, found in inside.items()}
         bins = slice(window.start, window.start + len(window.exact))
         return all(all(told[j] for j in side) or self.tell_together(side, bins)
                    for side in (range(fibre - 1, lo - 1, -1), range(fibre + 1, hi)))

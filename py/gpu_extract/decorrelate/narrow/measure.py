@@ -14,6 +14,7 @@ from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
 Blocks = tuple[tuple[int, Array], ...]
+REACH = 4       # half-bands beyond the bins that count: what is cut off farther away does not tell there
 
 
 class Wanted(NamedTuple):
@@ -72,11 +73,14 @@ class Schur(NamedTuple):
 class Gauge:
     """Makes and measures S in bands of some widths, which rise.
 
+    kept: the bins that are wanted: of even fibres what the band cuts off far from them does not count
     work: scratch memory of tests of such bands, see definite.ask
     """
 
-    def __init__(self, couplings: Couplings, limits: Limits, widths: Sequence[int], arena: Arena):
+    def __init__(self, couplings: Couplings, limits: Limits, widths: Sequence[int], arena: Arena,
+                 kept: slice):
         self.couplings, self.limits, self._arena = couplings, limits, arena
+        self._kept = kept.indices(couplings.nwave)[:2]
         self.work, self._narrowest = arena.take(simd_band_tests.work_size(widths[-1])), widths[0]
         self._taken: dict[int, Array] = {}
         self._nothing: dict[int, Share] = {}
@@ -88,11 +92,12 @@ class Gauge:
     def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Schur]:
         """S of each of these fibres, in the room's width."""
         c, taken, count = self.couplings, self._passing(room.half), len(wanted)
-        sums, bounds, answers = np.empty((count, 5)), np.empty(count), np.empty((count, 3), dtype=np.int64)
+        sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
         strong: dict[int, Facts] = {}
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
-        places = np.array([(each.fibre, room.take(), *left.at, *right.at, each.facts is None)
+        near = self._kept[0] - REACH * room.half, self._kept[1] + REACH * room.half
+        places = np.array([(each.fibre, room.take(), *left.at, *right.at, each.facts is None, *near)
                            for each, (left, right) in zip(wanted, shares, strict=True)])
 
         kernel, schur = simd_measure.measure(room.half), (room.bands, room.rests, room.diagonals, room.shifts, taken)
@@ -126,7 +131,8 @@ class Gauge:
         for n, found in strong.items():
             facts[n] = facts[n].also(found)
         judged = self._judged(sums, more, facts)
-        doubtful = [n for n, excess in enumerate(judged[3]) if facts[n].finer(excess)]
+        doubtful = [n for n, (tail, excess) in enumerate(zip(judged[1], judged[3], strict=True))
+                    if facts[n].finer(excess) or facts[n].finer(tail / self.limits.plain)]
         for n in doubtful:
             band = room.band(int(places[n, 1]))
             facts[n] = facts[n].also(ask(band, band, float(bounds[n]), FINER[facts[n].gamma], self.work))
@@ -142,7 +148,8 @@ class Gauge:
         """
         limits, gamma = self.limits, np.array([max(each.gamma, 1e-300) for each in facts])
         with np.errstate(over="ignore"):
-            tail = 4.0 * np.maximum(sums[:, 4], more[:, 4]) / gamma
+            uneven = np.array([each.cond > limits.uneven for each in facts])
+            tail = 4.0 * np.maximum(np.where(uneven, sums[:, 4], sums[:, 5]), more[:, 4]) / gamma
             shift = 0.5 * np.sqrt(sums[:, 0])
             inner = more[:, 3] / gamma
             excess = np.maximum(tail / limits.tail, inner / limits.inner)

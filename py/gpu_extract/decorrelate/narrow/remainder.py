@@ -9,7 +9,7 @@ from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow import simd_remainder
 from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.narrow.definite import Questions, ask
-from gpu_extract.decorrelate.narrow.measure import Schur
+from gpu_extract.decorrelate.narrow.measure import REACH, Schur
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
@@ -18,8 +18,8 @@ LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is 
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
 MOST = 64       # poles
 USUAL = 3e-5    # sigma: where ivar has its part, poles are those for so much, whatever the flux is
-REACH = 4       # half-bands that are worked on beyond the bins that count: what is added decays as poles do, not
-FARTHER = 12    # faster where a band is cut short: of uneven fibres at least so many diagonals more than icov's
+FARTHER = 12    # REACH half-bands are worked on beyond the bins that count. What is added decays as poles do, not
+                # faster where a band is cut short: of uneven fibres at least so many diagonals more than icov's
 AWAY = 1e6      # of the bound on S: bins that have that on the diagonal take next to nothing from others
 OUTSIDE = Questions((5e3, 2e4, 5e4, 2e5, 1e6, 1e7, 1e8, 1e9))      # of S outside of its windows
 

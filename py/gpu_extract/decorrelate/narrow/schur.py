@@ -55,7 +55,7 @@ class Neighbours:
 
     def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena | None = None,
                  kept: slice = slice(None)):
-        self.first, self._kept = FirstLook(normal, x, limits, arena or Arena()), kept
+        self.first, self._kept = FirstLook(normal, x, limits, arena or Arena(), kept), kept
         self.limits, self.couplings, self.windows = limits, self.first.couplings, self.first.windows
         self.widths = self.first.widths
         self._chains: dict[tuple[int, int, int, bool], Share] = {}

@@ -44,7 +44,7 @@ def _largest(a):
 
 
 @njit(cache=True)
-def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
+def foresee(sums, diagonal, rest, shifts, band, taken, x, roots, near):
     """What a band will do to a fibre's flux.
 
     diagonal: (nwave,), filled: of S; rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band; what is
@@ -53,8 +53,9 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
         signs, its smallest eigenvalues: four times the square of what the flux is off by, in sigma
     band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
     x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
-    sums: (5,), filled: the largest of `shifts`; 1'S1, 1'Sx and x'Sx over the bins that have weight; the largest
-        |U[j, j + half]| in units of the diagonals of icov
+    sums: (6,), filled: the largest of `shifts`; 1'S1, 1'Sx and x'Sx over the bins that have weight; the largest
+        |U[j, j + half]| in units of the diagonals of icov, of all bins and of those that are near
+    near: the first bin that is near, and the last + 1; up to seven beside them may count
     """
     nwave, count = band.shape
     before, row = padded(count - 1), 8 * count
@@ -63,15 +64,15 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
     s = (address(scratch, 0) + 63) // 64 * 64      # a vector that straddles two cache lines costs twice
     u = s + count * step
     zero = vset8(0.0)
-    top = edge = ones = cross = both = zero
+    top = edge = edge_near = ones = cross = both = zero
     for first in range(0, nwave, STRETCH):
         rows = min(STRETCH, padded(nwave - first))
         turn(s, step, address(band, (first - before) * count), row, before + rows, count)
         turn(u, step, address(taken, (first - before) * count), row, before + rows, count)
         for n in range(0, rows, LANES):
             here, j = 8 * (before + n), 8 * (first + n)
-            near, left, root = address(x, 0) + j, address(rest, 0) + j, address(roots, 0) + j
-            total, alternating, product, moved = _rows(s + here, u + here, step, near, count - 1)
+            place, left, root = address(x, 0) + j, address(rest, 0) + j, address(roots, 0) + j
+            total, alternating, product, moved = _rows(s + here, u + here, step, place, count - 1)
             moved, size = vadd(vread8(left), moved), vabs(total)
             vwrite(left, moved)
             vwrite(address(diagonal, 0) + j, vread8(s + here))
@@ -81,7 +82,10 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots):
             top = vmax(shift, top)
             ones = vfma(vless(zero, vread8(root)), total, ones)
             scale = vmul(vread8(root), vread8(root + row - 8))
-            edge = vmax(vabs(vmul(vread8(u + here + (count - 1) * step), scale)), edge)
-            cross, both = vadd(cross, product), vfma(vread8(near), product, both)
-    sums[0], sums[4] = _largest(top), _largest(edge)
+            last = vabs(vmul(vread8(u + here + (count - 1) * step), scale))
+            edge = vmax(last, edge)
+            if near[0] < first + n + LANES + count - 1 and first + n < near[1]:
+                edge_near = vmax(last, edge_near)
+            cross, both = vadd(cross, product), vfma(vread8(place), product, both)
+    sums[0], sums[4], sums[5] = _largest(top), _largest(edge), _largest(edge_near)
     sums[1], sums[2], sums[3] = vsum(vfold(ones)), vsum(vfold(cross)), vsum(vfold(both))

@@ -105,12 +105,12 @@ def _next(answers, kinds, n):
 def measure(half: int) -> Any:
     """The kernel kernel(found, schur, icov, places, beside, questions, work, steps) for a half-band; n fibres in turn.
 
-    found: (sums, bounds, answers), filled: (n, 5), see simd_foresee; (n,), on the largest eigenvalue of S, infinite
+    found: (sums, bounds, answers), filled: (n, 6), see simd_foresee; (n,), on the largest eigenvalue of S, infinite
         where S is not finite; (n, 3) int64, answers to three sets of questions, 0 where they were not asked
     schur: (bands, rests, diagonals, shifts, taken): (count, rows, half + 1), thrice (count, nwave or more), see
         bands.py; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
-    icov: as in data.Normal; places: (n, 7) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
-        of both narrow.coupling.Share that take from it, and whether questions are asked of its S
+    icov: as in data.Normal; places: (n, 9) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
+        of both narrow.coupling.Share that take from it, whether questions are asked of its S, and which bins are near
     beside: (spread, roots), see narrow.coupling.Couplings
     questions: (sets, kinds): (m, 3 LANES), see `positive`; (2, 3) int64, the bits of the ratios, thetas and gammas
         among the answers to the first set and to the second, which is asked where one of the kinds got no yes from the
@@ -131,7 +131,7 @@ def measure(half: int) -> Any:
                 bounds[n] = _assemble((band, taken, rest), icov, fibre, places[n, 2:4], places[n, 4:6])
             if steps[1]:
                 foresee(sums[n], diagonals[place], rest, shifts[place], band, taken, spread[fibre, margin:],
-                        roots[fibre, margin:])
+                        roots[fibre, margin:], (places[n, 7], places[n, 8]))
                 answers[n] = 0
                 for m in range(3 if places[n, 6] > 0 and bounds[n] != 0.0 and bounds[n] < np.inf else 0):
                     asked = _next(answers[n], questions[1], m)

@@ -206,6 +206,27 @@ def coupling(hw: int, own: int, half: int) -> Any:
     return kernel
 
 
+def together(exists: np.ndarray, distances: IntArray) -> tuple[IntArray, IntArray]:
+    """Which fibres share vectors: (m, 1, 8) of their numbers, and (m, ndistance), for which distances, 0 for none.
+
+    exists: (ndistance, n), whether there is a fibre at a distance from each; those that have all come first. The first
+    and the last fibre of a bundle, with one neighbour each, share a lane where that saves a vector for their sakes.
+    """
+    count = exists.shape[1]
+    order = np.argsort(~exists.all(axis=0), kind="stable")
+    each = [order[found[order]] for found in exists]
+    if max(map(len, each)) > (count - 1) // LANES * LANES:
+        each = [np.arange(count)] * len(distances)
+    calls: dict[tuple[int, ...], IntArray] = {}
+    for e, some in enumerate(each):
+        for first in range(0, len(some), LANES):
+            lanes = some[np.minimum(np.arange(first, first + LANES), len(some) - 1)]
+            if exists[e, lanes].any():
+                calls.setdefault(tuple(lanes.tolist()), np.zeros_like(distances))[e] = distances[e]
+    return (np.array([*calls], dtype=np.int64).reshape(-1, 1, LANES),
+            np.array([*calls.values()], dtype=np.int64).reshape(-1, len(distances)))
+
+
 def eliminate(out: Array, moved: Array, icov: Array, x: Array, fibres: IntArray, distances: IntArray,
               works: tuple[Array, ...], *, own: int) -> None:
     """What eliminating each of `fibres` takes from those at `distances` from it: see `coupling`.
@@ -216,14 +237,14 @@ def eliminate(out: Array, moved: Array, icov: Array, x: Array, fibres: IntArray,
     """
     (nfibre, nd, nwave, width), half = icov.shape, out.shape[3] - 1
     size, hw, ends = nwave * width, width // 2, ROWS * np.outer((width, 1), np.arange(LANES))
-    which = np.minimum(np.arange(len(fibres) - len(fibres) % -LANES), len(fibres) - 1).reshape(-1, 1, LANES)
     apart = distances[:, None]
+    which, asked = together((fibres + apart >= 0) & (fibres + apart < nfibre), distances)
     j, i = fibres[which], fibres[which] + apart         # (group, distance, lane), as everything here
     exists = (i >= 0) & (i < nfibre)
     block = np.where(exists, np.minimum(i, j) * nd + abs(apart), 0)
     others = np.stack([block * size, np.where(exists, i, 0) * nwave], axis=2)
     place = (which * len(distances) + np.arange(len(distances))[:, None]) * out.shape[2]
-    lanes, asked = np.stack([place * (half + 1), place], axis=2), np.where(exists.any(axis=2), distances, 0)
+    lanes = np.stack([place * (half + 1), place], axis=2)
     blocks = j[:, 0] * (nd * size)
     for n in range(len(which)):
         factorise(hw, own)(works, icov, x, blocks[n], others[n], ends, asked[n])

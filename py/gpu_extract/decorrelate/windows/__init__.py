@@ -11,6 +11,7 @@ with k a group of as many fibres as are coupled beyond the next, so that the mat
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -45,7 +46,7 @@ NOTHING = 1e-16     # change of S, in its own norm, by fibres that take no part:
 class Window:
     """Bins first .. last - 1 of a fibre; exact: (m, m), S of bins start, start + 1, ... around them.
 
-    fibres: lo .. hi - 1, those that took part in it; tells: whether it distinguishes its bins (decorrelate.weak)
+    fibres: lo .. hi - 1, those that took part in it; diagonal: (m,) of icov
     Bins without weight are decoupled, with 1 on the diagonal.
     """
 
@@ -54,7 +55,16 @@ class Window:
     start: int
     exact: Array
     fibres: tuple[int, int]
-    tells: bool
+    diagonal: Array
+
+    @cached_property
+    def tells(self) -> bool:
+        """Whether it distinguishes its bins (decorrelate.weak)."""
+        return whole_tells(self.exact, self.diagonal)
+
+    def keeps(self, share: float) -> bool:
+        """Whether every bin of S has more than this share of icov's diagonal."""
+        return bool((self.exact.diagonal() >= share * self.diagonal).all())
 
 
 @dataclass(frozen=True)
@@ -191,8 +201,8 @@ def _solved(couplings: Couplings, wanted: dict[int, list[tuple[int, int]]]) -> d
                 del windows[i]
             else:
                 found = exact[i - min(own)]
-                tells = whole_tells(found, couplings.icov[i, 0, start:stop, width // 2])
-                windows[i] += [Window(*piece, start, found, around, tells) for piece in pieces]
+                diagonal = couplings.icov[i, 0, start:stop, width // 2]
+                windows[i] += [Window(*piece, start, found, around, diagonal) for piece in pieces]
     return windows
 
 
