@@ -34,7 +34,7 @@ def _check(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
     fits = array.ndim == len(shape) and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
     if not fits:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise InputError(f"{name} has shape {array.shape}, expected ({wanted})")
+        raise InputError(f"{name} has shape {array.shape}, needed is ({wanted})")
 
 
 def _plain(name: str, array: Any, units: tuple[str, ...] = (), kinds: str = "fiu") -> np.ndarray:
@@ -191,13 +191,13 @@ class Legendre:
     def __post_init__(self) -> None:
         object.__setattr__(self, "coeff", _real("a series of the PSF", self.coeff).astype(np.float64, copy=False))
         if self.coeff.ndim < 2 or not self.coeff.shape[-1]:
-            raise InputError(f"a series of the PSF has shape {self.coeff.shape}, expected (fibres, coefficients)")
+            raise InputError(f"a series of the PSF has shape {self.coeff.shape}, needed is (fibres, coefficients)")
         for name in ("wmin", "wmax"):
             number = _real(f"{name} of a series of the PSF", getattr(self, name))
             _check(name, number, ())
             object.__setattr__(self, name, float(number))
         if not -np.inf < self.wmin < self.wmax < np.inf:
-            raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, expected two "
+            raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, needed are two "
                              "wavelengths, ascending")
 
     def same(self, value: float) -> "Legendre":
@@ -662,7 +662,7 @@ class Frame:
                 object.__setattr__(self, name, array)
                 _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)
         if self.resolution.shape[1] % 2 == 0:
-            raise InputError(f"resolution has {self.resolution.shape[1]} diagonals, expected an odd number: as many "
+            raise InputError(f"resolution has {self.resolution.shape[1]} diagonals, needed is an odd number: as many "
                              "above the main one as below")
 
     def _check_rest(self) -> None:

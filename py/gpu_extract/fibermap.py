@@ -72,7 +72,7 @@ def _numbers(column: np.ndarray) -> IntArray:
     kind = column.dtype.kind
     if column.ndim == 1 and (kind in "iu" or (kind == "f" and np.array_equal(column, np.rint(column)))):
         return column.astype(np.int64)
-    raise InputError(f"FIBER of the fibermap is of type {column.dtype}, expected whole numbers; {_REPAIR}")
+    raise InputError(f"FIBER of the fibermap is of type {column.dtype}, needed are whole numbers; {_REPAIR}")
 
 
 def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[int]:

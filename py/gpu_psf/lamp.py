@@ -38,7 +38,7 @@ def read_lines(path: FileName) -> Lines:
         if words:
             rows.append(_row(words, f"{path}, line {number}"))
     if not rows:
-        raise InputError(f"{path}: has no line; expected a wavelength in Angstrom and, if known, a strength in each "
+        raise InputError(f"{path}: has no line; needed are a wavelength in Angstrom and, if known, a strength in each "
                          "line of text")
     wave, strength = np.array(sorted(rows, key=lambda row: (row[0], -row[1]))).T
     kept = np.concatenate([[True], np.diff(wave) > 0])
@@ -53,6 +53,6 @@ def _row(words: list[str], where: str) -> tuple[float, float]:
     with suppress(ValueError, IndexError):
         strength = float(words[1])
     if not (0 < wave < 1e6 and 0 <= strength < np.inf):
-        raise InputError(f"{where}: is {' '.join(words[:4])!r}, expected a wavelength in Angstrom and, if known, a "
+        raise InputError(f"{where}: is {' '.join(words[:4])!r}, needed are a wavelength in Angstrom and, if known, a "
                          "strength")
     return wave, strength

@@ -105,7 +105,7 @@ def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
             raise InputError(f"arc {number + 1} of {len(images)} has {columns} x {rows} pixels, the starting PSF has "
                              f"{nx} x {ny}; give the PSF of this camera")
     if not images:
-        raise InputError("no arc is given; give at least one")
+        raise InputError("no arc is given, needed is at least one")
 
 
 def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines,

@@ -42,9 +42,9 @@ def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole:
     share, covered = seen[brighter].mean(), explained(light, lit.reshape(light.shape))
     if share < SEEN and covered < LIGHT:
         raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, which account for "
-                          f"{100 * covered:.0f} % of the bright light; the minimum is {100 * SEEN:.0f} % of the "
-                          f"brighter lines, or {100 * LIGHT:.0f} % of the light: give the list of this lamp, or a "
-                          "starting PSF nearer by")
+                          f"{100 * covered:.0f} % of the bright light; needed are {100 * SEEN:.0f} % of the brighter "
+                          f"lines, or {100 * LIGHT:.0f} % of the light: give the list of this lamp, or a starting PSF "
+                          "nearer by")
 
 
 def odd_share(task: Task, state: State) -> float:
@@ -63,8 +63,8 @@ def check_cores(task: Task, state: State) -> None:
     Chi squared does not tell, as odd pixels are left out of it."""
     share = odd_share(task, state)
     if share > ODD:
-        raise BundleError(f"{100 * share:.0f} % of the pixels in the cores of bright lines are not what the fit has; "
-                          f"the limit is {100 * ODD:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+        raise BundleError(f"{100 * share:.0f} % of the pixels in the cores of bright lines are not what the fit has, "
+                          f"allowed are {100 * ODD:.0f} %: give the list of this lamp, or a starting PSF nearer by")
 
 
 def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
@@ -96,7 +96,7 @@ def check_arcs(task: Task, state: State) -> None:
     apart, widths = arcs_apart(task, state)
     if widths.max() > SHIFT:
         raise BundleError(f"the arcs are shifted against each other by {apart[0]:.2f} pixels in x, {apart[1]:.2f} in y "
-                          f"or more; the limit is {SHIFT:g} widths of spots: fit them one by one")
+                          f"or more, allowed are {SHIFT:g} widths of spots: fit them one by one")
 
 
 def model_error(task: Task, state: State) -> tuple[float, float]:
@@ -112,8 +112,8 @@ def check_error(task: Task, state: State) -> None:
     """Raise BundleError where spots differ from the model by a large share of their light, beyond what noise makes."""
     excess, light = model_error(task, state)
     if excess > WRONG**2 * light and excess > 5 * np.sqrt(2 * light):
-        raise BundleError(f"the spots differ from the model by {100 * np.sqrt(excess / light):.0f} % of their light; "
-                          f"the limit is {100 * WRONG:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+        raise BundleError(f"the spots differ from the model by {100 * np.sqrt(excess / light):.0f} % of their light, "
+                          f"allowed are {100 * WRONG:.0f} %: give the list of this lamp, or a starting PSF nearer by")
 
 
 def check_reach(task: Task, state: State, reach: tuple[float, float]) -> None:
@@ -122,7 +122,7 @@ def check_reach(task: Task, state: State, reach: tuple[float, float]) -> None:
     apart = [float(np.median(np.abs(now - before))) for now, before in
              zip(centres(firm, state.now), centres(firm, begun), strict=True)]
     if apart[0] > reach[0] or apart[1] > reach[1]:
-        raise BundleError(f"the traces moved by {apart[0]:.1f} and {apart[1]:.1f} pixels in x and y; the limits are "
+        raise BundleError(f"the traces moved by {apart[0]:.1f} and {apart[1]:.1f} pixels in x and y, allowed are "
                           f"{reach[0]} and {reach[1]}: give the list of this lamp, or a starting PSF nearer by")
 
 

@@ -60,7 +60,7 @@ class Spectrograph:
         if self.skip < 0:
             yield f"skip is {self.skip}, must be 0 or more"
         if self.bias is not None and self.overscan is not None:
-            yield "bias and overscan are both given; give one of them at most"
+            yield "bias and overscan are both given, needed is one of them at most"
         if self.overscan is not None and not 0 <= self.overscan[0] < self.overscan[1]:
             yield f"overscan is {self.overscan[0]}, {self.overscan[1]}, must be two columns that ascend"
         yield from self._wavelength_problems()
@@ -104,7 +104,7 @@ class Spectrograph:
         range and dispersion do not fit this many rows."""
         if self.range is None:
             if self.middle is None or self.dispersion is None:
-                raise InputError(f"{self.name}: says nothing about wavelengths; give range = LOWEST, HIGHEST, or "
+                raise InputError(f"{self.name}: says nothing of wavelengths: needed are range = LOWEST, HIGHEST, or "
                                  "middle and dispersion")
             half = self.dispersion * (ny - 1) / 2
             if half >= self.middle:
@@ -183,7 +183,7 @@ def _described(name: str, words: dict[str, str]) -> Spectrograph:
     for key, text in words.items():
         if key not in KEYS:
             near = did_you_mean(key, KEYS)
-            problems.append(f"{key} is not known" + (near or f", known: {', '.join(sorted(KEYS))}"))
+            problems.append(f"{key} is not known" + (near or f", known are {', '.join(sorted(KEYS))}"))
             continue
         what, read = KEYS[key]
         try:

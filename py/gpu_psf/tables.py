@@ -169,7 +169,7 @@ def check_tables(start: PsfModel, config: FitConfig) -> None:
                          f"{MOST_SIDE}: start from another PSF, as gpu_psf start makes it")
     if numbers > MOST_NUMBERS:
         raise InputError(f"tables of {start.nfibre} fibres at {waves} wavelengths with {config.positions} x "
-                         f"{config.positions} positions are {numbers} numbers; the limit is {MOST_NUMBERS}: give fewer "
+                         f"{config.positions} positions are {numbers} numbers, allowed are {MOST_NUMBERS}: give fewer "
                          "--positions, or a lower --wave-degree")
 
 

@@ -232,7 +232,7 @@ def test_arcs_that_are_shifted_against_each_other_are_refused(small: Small, by: 
     """Their mean is nobody's. Chi squared hardly tells: pixels are left out where arcs are bright."""
     images = [make_arc(moved(small.true, *shift), FIBRES, (small.lines.wave, share * small.lines.strength), n)
               for n, shift in enumerate(((0.0, 0.0), by))]
-    with pytest.raises(BundleError, match=r"the arcs are shifted against each other by .* the limit is 0\.25"):
+    with pytest.raises(BundleError, match=r"the arcs are shifted against each other by .* allowed are 0\.25"):
         fit_bundle(images, small.start, FIBRES, small.lines, FitConfig())
 
 
@@ -257,7 +257,7 @@ def test_odd_cores_and_large_residuals_are_refused(small: Small) -> None:
     with pytest.raises(BundleError, match="the spots differ from the model by"):
         check_error(task, replace(state, residual=state.residual + moved_light))
     left_out = np.where(np.arange(len(state.weight)) % 2, state.weight, 0.0)
-    with pytest.raises(BundleError, match="cores of bright lines are not what the fit has; the limit is 30 %"):
+    with pytest.raises(BundleError, match="cores of bright lines are not what the fit has, allowed are 30 %"):
         check_cores(task, replace(state, weight=left_out))
 
 
@@ -276,7 +276,7 @@ def test_traces_that_move_beyond_the_reach_are_refused(small: Small) -> None:
     task, state = small.fit.task, small.fit.state
     check_reach(task, state, (2.5, 3.5))            # the start is off by 1 and 2, and bent
     for reach in ((0.5, 3.5), (2.5, 1.0)):
-        with pytest.raises(BundleError, match=r"the traces moved by .* pixels in x and y; the limits are"):
+        with pytest.raises(BundleError, match=r"the traces moved by .* pixels in x and y, allowed are"):
             check_reach(task, state, reach)
 
 

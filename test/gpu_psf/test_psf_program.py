@@ -162,7 +162,7 @@ def test_bundles_that_are_not_asked_for_move_along(files: Files, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("lines", "words"), [
-    ("6100 x\n-3", "line 2: is '-3', expected a wavelength"), ("# nothing\n", "has no line"),
+    ("6100 x\n-3", "line 2: is '-3', needed are a wavelength"), ("# nothing\n", "has no line"),
     ("6100.5,7\n6100,52 Ne I", "line 2: is '6100,52 Ne I', a number with a decimal comma"),
     ("5000\n5100", "no bundle could be fitted; the first of 2: none of the 2 lines")])
 def test_bad_input_is_one_line(files: Files, tmp_path: Path, lines: str, words: str,

@@ -201,9 +201,9 @@ def test_what_masked_pixels_hold_changes_no_bit(images: tuple[Image, Image], sta
 @pytest.mark.parametrize("by", [7.3, -14.6])
 def test_traces_of_neighbours_are_not_taken(images: tuple[Image, Image], start: Start, by: float) -> None:
     off = replace(start.psf, x=start.psf.x.plus(by))
-    with pytest.raises(InputError, match=r"lies [+-]\d+\.\d pixels in x from the traces of start; the limit is 5"):
+    with pytest.raises(InputError, match=r"light lies [+-]\d+\.\d pixels in x from the traces of start, allowed are 5"):
         start_psf(None, images[1], LINES, Known(psf=off))
-    with pytest.raises(InputError, match=r"pixels in x from the traces of start; the limit is 3|it is off by a fibre"):
+    with pytest.raises(InputError, match=r"pixels in x from the traces of start, allowed are 3|it is off by a fibre"):
         fit_psf([images[1]], off, Lines(LINES, LIGHT), FitConfig(degree_gh=0, nspec=1, reach=(3, 5)))
 
 
@@ -342,7 +342,7 @@ def test_identified_lines_of_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--flat", "flat.fits"], "nothing is given on the wavelengths; give one of"),
+    (["--flat", "flat.fits"], "nothing is given on the wavelengths, needed is one of"),
     (["--flat", "flat.fits", "--psf", "old.fits", "--range", "5003,5415"], "--psf and --range is given"),
     (["--arc", "arc.fits", "--range", "5003,5415"], "there is neither a flat nor a PSF with traces"),
     (["--flat", "flat.fits", "--arc", "arc.fits", "--psf", "old.fits", "--fibres", "17"], "found 18 traces"),

@@ -79,7 +79,7 @@ def test_what_contradicts_is_an_error():
     twice.rows["X"] = 5.0
     assert cut_fibermap(twice, np.arange(3), 500).rows["FIBER"].tolist() == [0, 1, 2]
     wrong = FiberMap(np.zeros(3, [("FIBER", "S4")]))
-    with pytest.raises(InputError, match=r"FIBER of the fibermap is of type .S4, expected whole numbers"):
+    with pytest.raises(InputError, match=r"FIBER of the fibermap is of type .S4, needed are whole numbers"):
         cut_fibermap(wrong, np.arange(3), 500)
     with pytest.raises(InputError, match="the fibermap has no rows"):
         cut_fibermap(table([]), np.arange(3), 500)

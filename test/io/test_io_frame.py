@@ -219,7 +219,7 @@ def test_frames_of_the_older_layout(written, tmp_path):
     old = read_frame(tmp_path / "old.fits")
     assert old.status is None
     np.testing.assert_array_equal(old.flux, read_frame(written).flux)
-    with pytest.raises(InputError, match=r"wrong.fits: status has shape \(4, 29\), expected \(4, 30\)"):
+    with pytest.raises(InputError, match=r"wrong.fits: status has shape \(4, 29\), needed is \(4, 30\)"):
         read_frame(tmp_path / "wrong.fits", check=False)
     write_frame(tmp_path / "again.fits", old)
     with fits.open(tmp_path / "again.fits") as hdus:
@@ -430,7 +430,7 @@ def test_arrays_of_another_shape_are_of_another_frame(tmp_path, name):
     with fits.open(tmp_path / "a.fits") as hdus:
         hdus[name] = fits.ImageHDU(np.asarray(hdus[name].data)[:, 1:], name=name)
         hdus.writeto(path)
-    with pytest.raises(InputError, match=rf"frame.fits: {name.lower()} has shape \(4, 29\), expected \(4, 30\)"):
+    with pytest.raises(InputError, match=rf"frame.fits: {name.lower()} has shape \(4, 29\), needed is \(4, 30\)"):
         read_frame(path)
 
 
@@ -440,7 +440,7 @@ def test_a_mask_of_numbers_that_are_no_bits(tmp_path, name):
     with fits.open(tmp_path / "a.fits") as hdus:
         hdus[name] = fits.ImageHDU(np.full((4, 30), -1e30), name=name)
         hdus.writeto(tmp_path / "b.fits")
-    with pytest.raises(InputError, match=f"{name} is of type float64, expected integers"):
+    with pytest.raises(InputError, match=f"{name} is of type float64, needed are integers"):
         read_frame(tmp_path / "b.fits")
 
 
@@ -468,5 +468,5 @@ def test_a_resolution_without_a_middle_diagonal_is_refused(tmp_path, count):
     with fits.open(tmp_path / "a.fits") as hdus:
         hdus["RESOLUTION"] = fits.ImageHDU(np.asarray(hdus["RESOLUTION"].data)[:, :count], name="RESOLUTION")
         hdus.writeto(path)
-    with pytest.raises(InputError, match=rf"^\S*frame.fits: resolution has {count} diagonals, expected an odd number"):
+    with pytest.raises(InputError, match=rf"^\S*frame.fits: resolution has {count} diagonals, needed is an odd number"):
         read_frame(path)

@@ -47,7 +47,7 @@ def test_presets_of_a_file_of_ones_own(tmp_path):
     ("[coarse]\nwavelength = 1, 2, 0.5\n", ":coarze", "no preset 'coarze'; there are coarse; did you mean coarse?"),
     ("[a]\nwavelength = 1, 2\n", "", "preset a needs wavelength = FIRST, LAST, STEP"),
     ("[a]\npsferr = 0.1\n", "", "preset a needs wavelength"),
-    ("[a]\nwavelength = 1, 2, 1\nspeed = 3\n", "", "preset a has speed; allowed:"),
+    ("[a]\nwavelength = 1, 2, 1\nspeed = 3\n", "", "preset a has speed; allowed are"),
     ("", "", "has no preset"),
     ("nonsense\n", "", "is not a file of presets"),
     ("[a]\nwavelength = %(x)s\n", "", "preset a needs wavelength"),

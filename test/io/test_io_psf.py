@@ -154,9 +154,9 @@ def set_key(hdu, key, value):
     [
         (
             set_key(None, "PSFTYPE", "PSFEX"),
-            "PSF of type 'PSFEX', version 3; supported: GAUSS-HERMITE with PSFVER 2 or 3",
+            "PSF of type 'PSFEX', version 3; known are GAUSS-HERMITE with PSFVER 2 or 3",
         ),
-        (set_key(None, "PSFVER", 4), "version 4; supported:"),
+        (set_key(None, "PSFVER", 4), "version 4; known are"),
         (set_key(None, "PSFVER", "x"), "without a version"),
         (set_key(None, "PSFTYPE", None), "not a PSF"),
         (set_key("PSF", "HSIZEX", None), "needs an integer HSIZEX"),
@@ -167,7 +167,7 @@ def set_key(hdu, key, value):
         (lambda hdus: fits.HDUList([hdus[0], hdus[2]]), "no HDU YTRACE"),
         (lambda hdus: fits.HDUList(hdus[:2]), "no HDU PSF"),
         (lambda hdus: rename(hdus, "GHSIGY", "GHSIGX"), "two parameters GHSIGX"),
-        (lambda hdus: words_for_numbers(hdus), "COEFF of the PSF's table is of type <U6, expected numbers"),
+        (lambda hdus: words_for_numbers(hdus), "COEFF of the PSF's table is of type <U6, needed are numbers"),
     ],
 )
 def test_bad_psfs(tmp_path, change, words):

@@ -68,7 +68,7 @@ def check_unit(image: Image) -> None:
         return
     usual = float(np.quantile(ivar, 0.5, method="higher"))
     if not _LEAST <= usual <= 1 / _LEAST:
-        raise InputError(f"the image's ivar is {usual:.3g} (median); allowed: {_LEAST:.0e} to {1 / _LEAST:.0e}: a "
+        raise InputError(f"the image's ivar is {usual:.3g} (median), allowed are {_LEAST:.0e} to {1 / _LEAST:.0e}: a "
                          "frame has room for no others; give the image in electrons")
 
 
@@ -250,7 +250,7 @@ def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:
     nan, negative, infinite = (int(found.sum()) for found in (np.isnan(ivar), ivar < 0, np.isinf(ivar)))
     bad = int((~np.isfinite(pix) & (ivar > 0)).sum())
     raise InputError(f"the image has {nan} NaN, {negative} negative and {infinite} infinite ivar, and {bad} NaN or "
-                     "infinite pixels with ivar > 0, in the columns of one bundle; allowed: finite numbers, ivar 0 "
+                     "infinite pixels with ivar > 0, in the columns of one bundle; allowed are finite numbers, ivar 0 "
                      "or more, and ivar 0 for pixels to leave out")
 
 

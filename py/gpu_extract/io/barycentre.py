@@ -79,7 +79,7 @@ def _exposure(*headers: Iterable[Card]) -> tuple[tuple[float, float], float]:
     start = next((everything[k] for k in _DATES if everything.get(k) is not None), None)
     if target is None or start is None:
         what = "target" if target is None else "date"
-        raise InputError(f"the barycentric correction needs a {what}, but the header has none; expected "
+        raise InputError(f"the barycentric correction needs a {what}, but the header has none; needed are "
                          "TARGTRA and TARGTDEC (or SKYRA/SKYDEC, TELRA/TELDEC, RA/DEC) and MJD-OBS (or MJD); "
                          "leave --barycentric-correction out, or add them")
     ra, dec = _number(target[0], "RA", 0, 360), _number(target[1], "DEC", -90, 90)

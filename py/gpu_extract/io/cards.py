@@ -96,7 +96,7 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
 def _bitpix(cards: "_Cards", key: str) -> int:
     value = cards.integer(key)
     if value not in (8, 16, 32, 64, -32, -64):
-        raise Odd(f"{key} is {value}; allowed: 8, 16, 32, 64, -32, -64")
+        raise Odd(f"{key} is {value}, allowed are 8, 16, 32, 64, -32, -64")
     return value
 
 
@@ -115,7 +115,7 @@ def _check_columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...
     for n, form in enumerate(forms, 1):
         match = _FORM.match(form)
         if match is None:
-            raise Odd(f"TFORM{n} is {form!r}, expected a number and one of {''.join(sorted({*_WIDTH, 'X'}))}")
+            raise Odd(f"TFORM{n} is {form!r}, needed is a number and one of {''.join(sorted({*_WIDTH, 'X'}))}")
         repeat = int(match[1] or 1)
         if match[2] in "PQ" and repeat > 1:
             raise Odd(f"TFORM{n} is {form!r}: a row has one such array, or none")
@@ -136,7 +136,7 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
     bitpix = _bitpix(cards, "ZBITPIX")
     sizes = [cards.integer(f"ZNAXIS{n + 1}", 1) for n in range(cards.integer("ZNAXIS", 1, MOST_AXES))]
     if prod(sizes) * abs(bitpix) // 8 > MOST_BYTES:
-        raise Odd(f"a compressed image of {_times(sizes)} pixels (ZNAXISn); the limit is {MOST_BYTES} bytes")
+        raise Odd(f"a compressed image of {_times(sizes)} pixels (ZNAXISn), allowed are {MOST_BYTES} bytes")
     tiles = [cards.integer(f"ZTILE{n + 1}", 1, default=size if n == 0 else 1) for n, size in enumerate(sizes)]
     if any(tile > size for tile, size in zip(tiles, sizes, strict=True)):
         raise Odd(f"tiles of {_times(tiles)} pixels (ZTILEn), the image has {_times(sizes)}")
@@ -145,7 +145,7 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
         raise Odd(f"NAXIS2 is {axes[1]}, but the compressed image has {rows} tiles")
     for name, key in cards.parameters():
         if name in _PARAMETERS and cards.integer(key) not in _PARAMETERS[name]:
-            raise Odd(f"{name} ({key}) is {cards.integer(key)}; allowed: {', '.join(map(str, _PARAMETERS[name]))}")
+            raise Odd(f"{name} ({key}) is {cards.integer(key)}, allowed are {', '.join(map(str, _PARAMETERS[name]))}")
     return _rounded(cards)
 
 

@@ -227,7 +227,7 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
         for name, array in arrays.items():
             if array is not None and OUTPUTS[name].kind is not None:
                 if array.dtype.kind not in "iu":
-                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, expected integers; the file is "
+                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file is "
                                      "not one frame, make or fetch it again")
                 arrays[name] = array.astype(OUTPUTS[name].kind)
         flux, ivar = arrays["flux"], arrays["ivar"]

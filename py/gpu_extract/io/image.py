@@ -57,7 +57,7 @@ def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noi
         _check_ivar(ivar)
         if mask is not None:
             if mask.dtype.kind not in "iu":
-                raise InputError(f"MASK is of type {mask.dtype}, expected integers (ccdmask bits)")
+                raise InputError(f"MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
             bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
             for rows in _slabs(len(mask)):
                 ivar[rows][(mask[rows] & bits) != 0] = 0
@@ -122,7 +122,7 @@ def _check_ivar(ivar: np.ndarray) -> None:
     nan, negative = int(np.isnan(ivar).sum()), int((ivar < 0).sum())
     infinite = int(np.isinf(ivar).sum())
     raise InputError(f"IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
-                     "allowed: finite numbers >= 0, and 0 for pixels to leave out")
+                     "allowed are finite numbers >= 0, and 0 for pixels to leave out")
 
 
 def _cleared(pix: np.ndarray, ivar: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ def _ivar(uncertainty: Any) -> np.ndarray:
     if isinstance(uncertainty, InverseVariance):
         return array
     if not isinstance(uncertainty, StdDevUncertainty | VarianceUncertainty):
-        raise InputError(f"the image's uncertainty is {type(uncertainty).__name__}; supported: StdDevUncertainty, "
+        raise InputError(f"the image's uncertainty is {type(uncertainty).__name__}; known are StdDevUncertainty, "
                          "VarianceUncertainty and InverseVariance")
     with np.errstate(divide="ignore"):
         return 1 / (array**2 if isinstance(uncertainty, StdDevUncertainty) else array)

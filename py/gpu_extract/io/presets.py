@@ -84,7 +84,7 @@ def _read(path: FileName) -> dict[str, Preset]:
             raise InputError(f"{path}: preset {name} needs wavelength = FIRST, LAST, STEP, and psferr a number "
                              "where it is given") from error
         if unknown:
-            raise InputError(f"{path}: preset {name} has {', '.join(sorted(unknown))}; allowed: wavelength, psferr "
+            raise InputError(f"{path}: preset {name} has {', '.join(sorted(unknown))}; allowed are wavelength, psferr "
                              "and camera")
     if not found:
         raise InputError(f"{path}: has no preset; a line [NAME] begins one")

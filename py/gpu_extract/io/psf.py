@@ -75,7 +75,7 @@ def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
             table = _read_table(hdus[1])
             x, y = table["X"], table["Y"]
         else:
-            raise InputError(f"PSF of type {kind!r}, version {version}; supported: {ALLOWED}")
+            raise InputError(f"PSF of type {kind!r}, version {version}; known are {ALLOWED}")
         headers = [h.header for h in hdus]
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
         origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
@@ -114,7 +114,7 @@ def _kind(hdus: fits.HDUList) -> tuple[str, int]:
             return str(hdu.header["PSFTYPE"]).strip(), version
     types = [str(h.header["PSFTYPE"]) for h in hdus if "PSFTYPE" in h.header]
     what = f"a PSF of type {types[0]!r} without a version" if types else "not a PSF (no PSFTYPE)"
-    raise InputError(f"{what}; supported: {ALLOWED}")
+    raise InputError(f"{what}; known are {ALLOWED}")
 
 
 def _tabulated(hdus: fits.HDUList, table: _Table, nfibre: int) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _read_table(hdu: Any) -> _Table:
     if missing:
         raise InputError(f"the PSF's table has no column {' and no '.join(missing)}; {_ADVICE}")
     if rows.dtype["COEFF"].base.kind not in "fiu":
-        raise InputError(f"COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, expected numbers; "
+        raise InputError(f"COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, needed are numbers; "
                          f"{_ADVICE}")
     series: dict[str, Legendre] = {}
     for row in rows:
@@ -163,7 +163,7 @@ def _read_table(hdu: Any) -> _Table:
         coeff = np.array(row["COEFF"], np.float64)
         if coeff.ndim != 2:
             raise InputError(f"{name} has coefficients of shape {coeff.shape}, "
-                             f"expected (fibre, coefficient); {_ADVICE}")
+                             f"needed is (fibre, coefficient); {_ADVICE}")
         series[name] = _series(coeff, low, high, name)
     return _Table(series, hdu.header)
 
@@ -171,7 +171,7 @@ def _read_table(hdu: Any) -> _Table:
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
     wmin, wmax = number_of(low), number_of(high)
     if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
-        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; expected two wavelengths, ascending")
+        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; needed are two wavelengths, ascending")
     return Legendre(coeff, wmin, wmax)
 
 
@@ -188,7 +188,7 @@ def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
     shape, wmin, wmax = shapes.pop()
     if max(ny, nx) > MOST_DEGREE + 1 or ny * nx * np.prod(shape) > MOST_TERMS:
         raise InputError(f"the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with "
-                         f"{np.prod(shape)} coefficients each; the limits are degree {MOST_DEGREE} and {MOST_TERMS} "
+                         f"{np.prod(shape)} coefficients each, allowed are degree {MOST_DEGREE} and {MOST_TERMS} "
                          f"coefficients in all; {_ADVICE}")
     coeff = np.zeros((ny, nx, *shape))
     for (j, i), series in terms.items():

@@ -35,7 +35,7 @@ def read_core(hdus: fits.HDUList, domain: tuple[float, float], nfibre: int) -> t
     grown = magnified(waves, domain)
     if not grown <= LEBESGUE:
         raise InputError(f"between WAVEMIN and WAVEMAX a polynomial through the {len(waves)} WAVES makes "
-                         f"errors {grown:.3g} times as large; the limit is {LEBESGUE:g} times: give fewer, or more at "
+                         f"errors {grown:.3g} times as large, allowed are {LEBESGUE:g} times: give fewer, or more at "
                          "both ends")
     return core_of(stamps, fibres.astype(np.int64), waves, domain, nfibre), (stamps.shape[4], stamps.shape[5])
 
@@ -43,13 +43,13 @@ def read_core(hdus: fits.HDUList, domain: tuple[float, float], nfibre: int) -> t
 def _check_shape(shape: tuple[int, ...], nfibre: int) -> None:
     _, nwave, py, px, ny, nx = shape
     if not (ny % 2 and nx % 2 and max(ny, nx) <= MOST_SIDE and min(ny, nx) >= 3):
-        raise InputError(f"STAMPS have {nx} x {ny} pixels, expected odd numbers from 3 to {MOST_SIDE}; {_ADVICE}")
+        raise InputError(f"STAMPS have {nx} x {ny} pixels, needed are odd numbers from 3 to {MOST_SIDE}; {_ADVICE}")
     least, most = POSITIONS
     if not least <= min(py, px) <= max(py, px) <= most:
-        raise InputError(f"STAMPS have {px} x {py} positions per pixel; allowed: {least} to {most}; {_ADVICE}")
+        raise InputError(f"STAMPS have {px} x {py} positions per pixel, allowed are {least} to {most}; {_ADVICE}")
     numbers = nfibre * nwave * py * px * ny * nx
     if numbers > MOST_NUMBERS:
-        raise InputError(f"its tables are {numbers} numbers for {nfibre} fibres (limit: {MOST_NUMBERS}); {_ADVICE}")
+        raise InputError(f"its tables are {numbers} numbers for {nfibre} fibres, allowed are {MOST_NUMBERS}; {_ADVICE}")
 
 
 def _nodes(hdu: Any, count: int) -> Array:

@@ -114,7 +114,7 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
     if not any(given) and known.overscan is not None:
         return overscan_bias(raw, known.overscan)
     if sum(given) != 1:
-        raise InputError(f"{sum(given)} sources of the bias are given; give one: --dark, --overscan or --bias, "
+        raise InputError(f"{sum(given)} ways to the bias are given, needed is one: --dark, --overscan or --bias, "
                          "or a --spectrograph that says bias or overscan")
     if darks:
         return np.median(darks, axis=0)
@@ -132,11 +132,11 @@ def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, k
         what = "--read-noise, or --dark" if given is None and not darks else "--gain, or --transfer"
         raise InputError(f"gain and read noise must be known: give {what}, or a --spectrograph that says them")
     if args.gain is not None and args.transfer:
-        raise InputError("--gain and --transfer are both given; give one of them: the gain, or flats to measure it")
+        raise InputError("--gain and --transfer are given, needed is one of them: the gain, or flats to measure it")
     dark: Any = read_noise_of(darks) if darks and (given is None or gain is None) else None
     if gain is None:
         if len(args.transfer) > 2:
-            raise InputError(f"--transfer: {len(args.transfer)} flats are given; give one or two")
+            raise InputError(f"--transfer: {len(args.transfer)} flats are given, needed are one or two")
         flats = [_read_like("--transfer", name, raw, args.input)[0] for name in args.transfer]
         check_unlike("--transfer", list(zip(args.transfer, flats, strict=True)))
         flats = [turned(flat - (bias if darks else _bias(args, flat, darks, known)), args.dispersion) for flat in flats]

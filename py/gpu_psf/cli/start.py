@@ -100,8 +100,8 @@ def _check_known(args: argparse.Namespace, described: "Spectrograph | None") -> 
     """Raises InputError unless just one thing is given on the wavelengths."""
     given = [name for name in ("psf", "pairs", "range") if getattr(args, name) is not None]
     if len(given) > 1 or (not given and described is None):
-        raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given on the wavelengths; "
-                         "give one of --psf, --pairs, --range and --spectrograph")
+        raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given on the wavelengths, "
+                         "needed is one of --psf, --pairs, --range and --spectrograph")
     if args.echelle and not args.pairs and not args.psf:
         raise InputError("--range and --spectrograph are about fibres with the same wavelengths: orders of an echelle "
                          "need --pairs, or --psf")

@@ -89,7 +89,7 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
     dx, dy, _ = near
     dx, dy, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, FINE, (0.1, True))
     if (unsure := dx.error() / dx.spread) > UNSURE:
-        raise InputError(f"the light on the traces tells the shift to {unsure:.2f} pixels only; the limit is "
+        raise InputError(f"the light on the traces tells the shift to {unsure:.2f} pixels only, needed are "
                          f"{UNSURE}: give a longer exposure, or a lower degree")
     return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
 
@@ -159,7 +159,7 @@ def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Mar
 
 def _near(by: int, most: int, axis: str, psf: PsfModel) -> None:
     if abs(by) > most:
-        raise InputError(f"the light lies {by:+d} pixels in {axis} from the traces of {psf.name}; the limit is {most}: "
+        raise InputError(f"the light lies {by:+d} pixels in {axis} from the traces of {psf.name}, allowed are {most}: "
                          "give a PSF nearer by; gpu_psf start --psf makes one of an arc")
 
 
@@ -171,8 +171,8 @@ def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surf
     seen = across(image, noise, psf, np.linspace(low, high, stretches + 2)[1:-1], how)
     total = float(seen.light.sum() / np.sqrt(max(seen.variance.sum(), noise * noise)))
     if not total > LEAST_LIGHT:
-        raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise; the "
-                         f"minimum is {LEAST_LIGHT:.0f}: the image has no light, or lies elsewhere")
+        raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, needed is "
+                         f"{LEAST_LIGHT:.0f}: the image has no light, or lies elsewhere")
     dx, lines = fit_surface(dx, seen), _seen_lines(image, noise, psf, marks, how)
     if lines is None:
         return dx, replace(dy, coeff=np.zeros_like(dy.coeff)), Reference.NONE

@@ -81,7 +81,7 @@ def _check_light(name: str, image: Image) -> None:
     """Raises InputError where hardly a pixel can be used."""
     masked = float(np.mean(image.ivar <= 0))
     if masked > MOST_MASKED:
-        raise InputError(f"{masked:.1%} of the {name}'s pixels are masked; the limit is {MOST_MASKED:.0%}: is it "
+        raise InputError(f"{masked:.1%} of the {name}'s pixels are masked, allowed are {MOST_MASKED:.0%}: is it "
                          "saturated (gpu_psf preprocess --saturation)? Give a shorter exposure")
 
 
