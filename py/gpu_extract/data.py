@@ -52,7 +52,7 @@ def _plain(name: str, array: Any, units: tuple[str, ...] = (), kinds: str = "fiu
     try:
         array = np.asarray(array)
     except ValueError as error:
-        raise InputError(f"{name} is not an array: its rows differ in length") from error
+        raise InputError(f"{name} is no array: its rows differ in length") from error
     if array.dtype.kind not in kinds:
         raise InputError(f"{name} is of type {array.dtype}, must be "
                          + ("real numbers, float32 or float64" if "f" in kinds else "whole numbers"))

@@ -65,7 +65,7 @@ BAD_IMAGES = {
     ),
     "mask of another shape": (lambda h: setattr(h[2], "data", h[2].data[1:]), "MASK has shape (119, 60)"),
     "three axes": (lambda h: setattr(h[0], "data", h[0].data[None]), "needed is an image with 2 axes"),
-    "all NaN": (set_pixels(0, np.nan, ...), "no finite pixel"),
+    "all NaN": (set_pixels(0, np.nan, ...), "not one finite pixel"),
     "NaN with ivar": (set_pixels(0, np.nan), "2 NaN or infinite pixels with ivar > 0"),
     "infinite pixel with ivar": (set_pixels(0, np.inf), "2 NaN or infinite pixels with ivar > 0"),
     "negative ivar": (set_pixels(1, -1), "2 negative"),
@@ -279,7 +279,7 @@ def test_without_permission(files, what):
         if what == "image":
             assert done.returncode == 2 and "image.fits: cannot be read: permission denied" in line
         elif what == "input's folder":
-            assert done.returncode == 2 and "image.fits: cannot be accessed: a folder in its path may not be" in line
+            assert done.returncode == 2 and "image.fits: cannot be looked at: a folder on the way may not be" in line
         else:
             assert done.returncode == 3 and "is not writable" in line
         assert os.listdir(folder / "out") == []

@@ -223,7 +223,7 @@ def test_json_that_is_nested_too_deep(tmp_path, small_frames, monkeypatch, capsy
     deep.write_text("[" * 100000 + "]" * 100000)
     words = ["a.fits", "a.fits", "--limits", str(deep)]
     assert "not a file of limits" in said_by("gpu_extract.cli.compare", words, capsys)
-    assert "is not valid JSON" in said_by("gpu_perf.cli.perf", ["report", str(deep)], capsys)
+    assert "is not whole JSON" in said_by("gpu_perf.cli.perf", ["report", str(deep)], capsys)
     assert "is not a profile" in said_by("gpu_perf.cli.perf", ["proflog", str(deep)], capsys)
     (tmp_path / "results.jsonl").write_bytes(deep.read_bytes() + b"\n")
     said_by("gpu_stress.cli.stress", ["report", str(tmp_path)], capsys)

@@ -66,7 +66,7 @@ def test_templates_are_copied_and_never_replaced(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     capsys.readouterr()
     assert main(["templates", str(tmp_path / "file" / "jobs")]) == ExitCode.OUTPUT
-    assert "is not a folder; remove it" in capsys.readouterr().err
+    assert "is no folder; take it away" in capsys.readouterr().err
 
 
 def test_all_is_written_though_nobody_reads_what(tmp_path):

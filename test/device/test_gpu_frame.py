@@ -251,9 +251,9 @@ def test_frames_that_are_not_replayed() -> None:
 
 
 @pytest.mark.parametrize("change, why", [
-    ({"core": "dense", "wavelength": (6012.0, 6020.0, 0.8)}, "does not have the dense core"),
-    ({"passes": 3}, "makes at most two passes over an image, not 3"),
-    ({"passes": 2, "background": 1}, "does not fit a background")])
+    ({"core": "dense", "wavelength": (6012.0, 6020.0, 0.8)}, "does not know the dense core"),
+    ({"passes": 3}, "makes one pass over an image or two, not 3"),
+    ({"passes": 2, "background": 1}, "fits no background")])
 def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> None:
     """One line says so, and the header: every fibre is the CPU's. Its kernels are asked for, none of the device's."""
     warnings: list[str] = []
@@ -319,8 +319,7 @@ def test_tabulated_spots_are_the_cpus() -> None:
     backend = GpuFrames(SimulatedDevice, warn=warnings.append)
     for _ in range(2):
         assert_same(extract(case.image, psf, CONFIG, backend=backend), extract(case.image, psf, CONFIG))
-    assert warnings == [f"simulated device does not make tabulated spots, which {psf.name} has: this rank works on the "
-                        "CPU"]
+    assert warnings == [f"simulated device makes no tabulated spots, as {psf.name} has: this rank works on the CPU"]
 
 
 def test_events_are_not_captured() -> None:

@@ -70,7 +70,7 @@ PIXELS = (
     Row("Inf in a pixel with ivar 0", make.both(make.pixel(-inf, ON_TRACE), masked), holds=(MASKED, APART)),
     Row("NaN in a pixel with a MASK bit", make.both(make.pixel(nan, ON_TRACE), make.bits(1, ON_TRACE)),
         holds=(MASKED, APART)),
-    Row("all pixels NaN", make.pixel(nan, ALL), "no finite pixel (all 19968 are NaN or infinite)"),
+    Row("all pixels NaN", make.pixel(nan, ALL), "not one finite pixel (all 19968 are NaN or infinite)"),
     Row("one pixel of 1e30", make.pixel(1e30, ON_TRACE), holds=(odd(masked), APART)),
     Row("one pixel of -1e30", make.pixel(-1e30, ON_TRACE), holds=(odd(masked), APART)),
     Row("one pixel of 3.4e38, the largest float32", make.pixel(3.4e38, ON_TRACE), holds=(odd(masked), APART)),

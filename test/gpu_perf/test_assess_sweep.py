@@ -130,7 +130,7 @@ def test_a_damaged_record_is_named_and_the_rest_reported(tmp_path: Path) -> None
     sweep_by_hand(tmp_path, {("strong", 1): [8.0, 8.0], ("strong", 2): [5.0, 5.0]})
     (tmp_path / RECORDS / "strong-auto-r2.1.json").write_text('{"schema": 2, "ran')
     text = write_report(tmp_path, plots=False)
-    assert "FAILED: strong-auto-r2 repeat 1" in text and "not valid JSON" in text and "80.0%" in text
+    assert "FAILED: strong-auto-r2 repeat 1" in text and "not whole JSON" in text and "80.0%" in text
 
 
 def test_folders_that_hold_no_sweep(tmp_path: Path, capsys) -> None:

@@ -237,7 +237,7 @@ def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [
-    (None, "cannot be read"), (b'{"schema": 2, "ran', "not valid JSON"), (b"\x89PNG\r\n", "not valid JSON"),
+    (None, "cannot be read"), (b'{"schema": 2, "ran', "not whole JSON"), (b"\x89PNG\r\n", "not whole JSON"),
     (b"[1, 2]", "not a record"), (b"{}", "not a record"), (b'{"schema": 9, "ranks": []}', "newer gpu_perf"),
     (b'{"schema": 2, "ranks": []}', "without ranks"), (b'{"schema": 2, "ranks": [{"rank": 0}]}', "not a record")])
 def test_files_that_are_no_records(tmp_path: Path, content: bytes | None, words: str) -> None:

@@ -206,7 +206,7 @@ def test_folders_that_hold_something_else(tmp_path, made):
     with pytest.raises(InputError, match="does not describe a machine"):
         read_campaign(made)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="is not a folder"):
+    with pytest.raises(OutputError, match="is no folder"):
         write_report([str(made)], str(tmp_path / "file" / "out"))
 
 

@@ -101,7 +101,7 @@ def test_a_card_that_stands_twice(tmp_path, good, twice):
     """astropy would take the first or the last of them, depending on who asks."""
     content = with_card(good, "EXPTIME", "1")
     content = content.replace(card("EXPTIME", "1"), twice)
-    assert "NAXIS1 occurs twice in the header, with different values" in refused(tmp_path / "a.fits", content)
+    assert "NAXIS1 stands twice in the header, with different values" in refused(tmp_path / "a.fits", content)
 
 
 def test_two_hdus_of_one_name(tmp_path):

@@ -158,7 +158,7 @@ def test_an_image_of_nan_is_refused(tmp_path):
     hdus = image_hdus()
     hdus[0].data[:] = np.nan
     hdus[1].data[:] = 0
-    assert "no finite pixel" in refused(write_image(tmp_path / "a.fits", hdus))
+    assert "not one finite pixel" in refused(write_image(tmp_path / "a.fits", hdus))
 
 
 def test_a_fully_masked_image_is_fine(tmp_path):

@@ -49,7 +49,7 @@ def test_presets_of_a_file_of_ones_own(tmp_path):
     ("[a]\npsferr = 0.1\n", "", "preset a needs wavelength"),
     ("[a]\nwavelength = 1, 2, 1\nspeed = 3\n", "", "preset a has speed; allowed are"),
     ("", "", "has no preset"),
-    ("nonsense\n", "", "is not a file of presets"),
+    ("nonsense\n", "", "is no file of presets"),
     ("[a]\nwavelength = %(x)s\n", "", "preset a needs wavelength"),
 ])
 def test_a_file_of_presets_that_cannot_be_used(tmp_path, text, chosen, words):

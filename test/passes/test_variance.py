@@ -60,7 +60,7 @@ def test_read_noise_in_another_unit_is_not_believed() -> None:
 
 def test_an_image_without_read_noise_is_refused() -> None:
     image = image_of()
-    with pytest.raises(InputError, match=r"^no read noise is available: .* or --passes 1$"):
+    with pytest.raises(InputError, match=r"^no read noise to be had: .* or --passes 1$"):
         find_read_noise(replace(image, ivar=np.where(image.pix > 0, image.ivar, 0)), 60)
 
 

@@ -47,7 +47,7 @@ def check_arguments(what: tuple[Any, Any, Any, Any], threads: Any, dtype: Any = 
         check_kind(name, given, kind, wanted)
     psf = what[1]
     if 0 in what[0].shape:
-        raise InputError(f"the image has shape {what[0].shape}, must have at least one pixel")
+        raise InputError(f"the image has shape {what[0].shape}, must have a pixel at least")
     if psf.bundle is not None and len(psf.bundle) != psf.nfibre:
         raise InputError(f"{psf.name}: bundle has {len(psf.bundle)} numbers, must have one for each of {psf.nfibre} "
                          "fibres")

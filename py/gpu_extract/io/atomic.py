@@ -144,7 +144,7 @@ def _kind(target: Path, path: FileName) -> int | None:
 def _check_writable(folder: Path, path: FileName) -> None:
     """Raise OutputError where nothing can be made in a folder for `path`."""
     if not folder.is_dir():
-        raise OutputError(f"{path}: {folder} is not a folder; remove it, or give another name")
+        raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"{path}: the folder {folder} is not writable; change its permissions, or give another name")
 

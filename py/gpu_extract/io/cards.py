@@ -169,7 +169,7 @@ class _Cards:
         self._values: dict[str, bytes] = {}
         for key, value in _relevant(header):
             if self._values.setdefault(key, value).split(b"/")[0].strip() != value.split(b"/")[0].strip():
-                raise Odd(f"{key} occurs twice in the header, with different values")
+                raise Odd(f"{key} stands twice in the header, with different values")
 
     def integer(self, key: str, lowest: int | None = None, highest: int | None = None, *,
                 default: int | None = None) -> int:

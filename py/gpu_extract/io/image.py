@@ -130,7 +130,7 @@ def _cleared(pix: np.ndarray, ivar: np.ndarray) -> np.ndarray:
     odd = [(rows, bad) for rows in _slabs(len(pix)) if (bad := ~np.isfinite(pix[rows])).any()]
     count = sum(int(bad.sum()) for _, bad in odd)
     if count == pix.size:
-        raise InputError(f"IMAGE has no finite pixel (all {count} are NaN or infinite); make the image again")
+        raise InputError(f"IMAGE has not one finite pixel (all {count} are NaN or infinite); make the image again")
     trusted = sum(int((ivar[rows][bad] > 0).sum()) for rows, bad in odd)
     if trusted:
         raise InputError(f"IMAGE has {trusted} NaN or infinite pixels with ivar > 0; mask them, or set their ivar to 0")

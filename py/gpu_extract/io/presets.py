@@ -72,7 +72,7 @@ def read_ini(path: FileName, wrong: str, comments: str | None = None) -> configp
 
 
 def _read(path: FileName) -> dict[str, Preset]:
-    parser = read_ini(path, "is not a file of presets")
+    parser = read_ini(path, "is no file of presets")
     found = {}
     for name, section in ((name, parser[name]) for name in parser.sections()):
         unknown = set(section) - {"wavelength", "psferr", "camera"}

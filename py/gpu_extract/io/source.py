@@ -144,7 +144,7 @@ def source_of(name: str) -> Iterator[Source]:
     try:
         kind = os.stat(name).st_mode
     except PermissionError as error:
-        raise InputError("cannot be accessed: a folder in its path may not be searched; check the permissions "
+        raise InputError("cannot be looked at: a folder on the way may not be searched; check the permissions "
                          "of its folders") from error
     except (OSError, ValueError) as error:
         check_local(name)

@@ -80,7 +80,7 @@ def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Imag
         with open_fits(path) as hdus:
             missing = sorted(_NEEDED - {hdu.name for hdu in hdus})
             if missing:
-                return f"incomplete: it has no {', '.join(missing)}"
+                return f"not whole: it has no {', '.join(missing)}"
             if not all("CHECKSUM" in hdu.header and "DATASUM" in hdu.header for hdu in hdus):
                 return "without checksums"
             header = hdus[0].header
@@ -96,7 +96,7 @@ def check_replaceable(path: FileName) -> None:
     with suppress(InputError), open_fits(path, check=False) as hdus:
         names = [hdu.name or "(no name)" for hdu in hdus]
     if names and "FLUX" not in names:
-        raise OutputError(f"{path}: exists and is not a frame, its HDUs are {', '.join(names)}; name another output, "
+        raise OutputError(f"{path}: exists and is no frame, its HDUs are {', '.join(names)}; name another output, "
                           "or take the file away")
 
 

@@ -162,5 +162,5 @@ def _usable(root: Path, folder: Path) -> str:
         if not (trusted(os.stat(root)) and trusted(os.stat(folder))):
             return _NOT_OURS
     except OSError as error:
-        return f"cannot be accessed ({error.strerror})"
+        return f"cannot be looked at ({error.strerror})"
     return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written to"

@@ -82,9 +82,8 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
         found = None
     if found is None:
         if dark is None:
-            raise InputError("no read noise is available: the image has no READNOISE, no OBSRDNA to OBSRDND in its "
-                             "header, and no good pixels without light to derive it from; give one of these, or "
-                             "--passes 1")
+            raise InputError("no read noise to be had: the image has no READNOISE, no OBSRDNA to D in its header, and "
+                             "no good pixels without light to derive it from; give one of these, or --passes 1")
         found = ReadNoise(dark, split, "ivar")
     noise = np.concatenate([found.squared((int(row), 0), (1, pix.shape[1])) for row in rows])
     _check_electrons(ivar, pix, noise)

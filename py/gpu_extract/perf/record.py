@@ -110,7 +110,7 @@ def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
         with reading(path):
             content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}): give {wanted}") from error
+        raise InputError(f"{path} is not whole JSON ({error}): give {wanted}") from error
     with about(str(path)):
         return parse(content)
 
