@@ -29,7 +29,7 @@ def export(store: Store, folder: Path, repository: Path) -> int:
     """
     series = store.series()
     if not series:
-        raise InputError(f"{store.path} is empty: there is nothing to export")
+        raise InputError(f"{store.path} is empty: there is nothing to export; measure or import something first")
     place, branch, hashes = _repository(store, folder, repository)
     config = {"version": 1, "project": "gpu_extract", "project_url": "", "repo": str(place.resolve()),
               "branches": [branch], "environment_type": "existing", "results_dir": "results", "html_dir": "html",

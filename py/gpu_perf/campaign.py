@@ -54,13 +54,13 @@ class Command:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._+=-]+", self.name):
-            raise InputError(f"the name {self.name!r} of a command may hold letters, digits and ._+=- only")
+            raise InputError(f"the name {self.name!r} of a command may contain only letters, digits and ._+=-")
         if self.procs < 1:
             raise InputError(f"{self.name}: the number of processes is {self.procs}, must be 1 or more")
         if self.timeout is not None and not self.timeout > 0:
             raise InputError(f"{self.name}: the timeout is {self.timeout:g} s, must be above 0")
         if not self.argv:
-            raise InputError(f"{self.name}: there is nothing to run, give a command")
+            raise InputError(f"{self.name}: has no command to run; give one")
 
     def digest(self) -> str:
         """16 hex digits that name what is run: a command that changes is run again."""
@@ -88,7 +88,7 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
         todo = [(c, r) for c, r in order if (c.name, r, c.digest()) not in there]
         skipped = len(commands) * repeats - len(todo)
         if skipped and tell:
-            tell(f"{skipped} of {len(commands) * repeats} sets are there already, {len(todo)} to go")
+            tell(f"{skipped} of {len(commands) * repeats} sets exist already, {len(todo)} to go")
         for number, (command, repeat) in enumerate(todo, skipped + 1):
             outcome = _run_one(command, repeat, journal, sampler)
             if done:

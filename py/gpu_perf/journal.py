@@ -28,7 +28,7 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise OutputError(f"{path} cannot be made: {error.strerror}; name a folder that can be written") \
+            raise OutputError(f"{path} cannot be made: {error.strerror}; give a folder that can be written to") \
                 from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,7 +36,7 @@ class Journal:
             os.ftruncate(self._fd, path.read_bytes().rfind(b"\n") + 1)
         except BlockingIOError as error:
             os.close(self._fd)
-            raise InputError(f"{path} is in use by another run: wait for it or name another folder") \
+            raise InputError(f"{path} is in use by another run: wait for it, or give another folder") \
                 from error
         except InputError:
             os.close(self._fd)
@@ -56,8 +56,8 @@ class Journal:
                 data = data[os.write(self._fd, data):]
             os.fsync(self._fd)
         except OSError as error:
-            raise OutputError(f"{self.path} cannot be written: {error.strerror}; what is in it is safe, "
-                              "make room and start again") from error
+            raise OutputError(f"{self.path} cannot be written: {error.strerror}; its previous content is safe; free "
+                              "some space and start again") from error
 
 
 def read_lines(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
@@ -74,6 +74,6 @@ def read_lines(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> Iterato
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             known = False
         if not known:
-            raise InputError(f"{path}, line {number}, does not belong there: nothing was changed, "
-                             "take the line out or name another folder")
+            raise InputError(f"{path}, line {number}, does not belong there: nothing was changed; delete the line, or "
+                             "give another folder")
         yield line

@@ -61,7 +61,7 @@ def measure(bench: Bench, commits: Sequence[Commit], *, together: int = 4) -> in
     wanted = {c: bench.repeats - bench.store.good(bench.series, c.hash) for c in commits}
     missing = [c for c in commits if wanted[c] > 0]
     if len(missing) < len(commits):
-        bench.tell(f"{len(commits) - len(missing)} of {len(commits)} commits are there already")
+        bench.tell(f"{len(commits) - len(missing)} of {len(commits)} commits exist already")
     make_inputs(bench)
     failed, done, begun = 0, 0, now()
     for batch in _batches(missing, wanted, together):
@@ -121,7 +121,7 @@ def _folder(bench: Bench, name: str) -> Iterator[Path]:
 def _batch(bench: Bench, commits: Sequence[Commit], repeats: int) -> int:
     key = hashlib.sha256("".join([bench.series, *(c.hash for c in commits)]).encode()).hexdigest()[:12]
     with _folder(bench, key) as folder, worktrees(bench.repository, commits, folder / "trees") as trees:
-        bench.tell(f"first runs of {len(commits)} commits, which compile their kernels")
+        bench.tell(f"first runs of {len(commits)} commits, to compile their kernels")
         warm = [_command(bench, c, trees[c.hash], folder / "warm", "warm") for c in commits]
         first = run([replace(w, timeout=COMPILE * bench.problem.limit) for w in warm], folder / "warm",
                     tell=bench.tell, retry=True)

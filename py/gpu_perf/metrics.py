@@ -86,7 +86,7 @@ def windows(run: Run, focus: str | None = None) -> list[Window]:
             seconds, times = sum(s.seconds for s in own), tuple((s.start, s.end) for s in own)
             if not spans:
                 names = sorted({s.name for s in rank.top()})
-                raise InputError(f"rank {rank.rank} has no stage {focus!r}; there are {', '.join(names)}"
+                raise InputError(f"rank {rank.rank} has no stage {focus!r}; its stages are {', '.join(names)}"
                                  + did_you_mean(focus, names))
         spent = sum(span.seconds for holder, span in within(spans, is_communication) if span is holder)
         waiting = sum(s.seconds for s in spans if s.name.endswith(" agree"))
@@ -112,7 +112,7 @@ def pop_metrics(seconds: Sequence[float], useful: Sequence[float],
     """
     run_time = max(seconds, default=0.0)
     if run_time <= 0:
-        raise InputError("no time was recorded: give the record of a run that did something")
+        raise InputError("no time was recorded: give the record of a run that did some work")
     mean, most = sum(useful) / len(useful), max(useful)
     efficiency = mean / run_time
     scaling = speedup = None

@@ -24,7 +24,7 @@ _PROCESS = 24               # lowest bits of a globalTid or globalPid: the other
 _NEEDED = {KERNELS: ("start", "end"), COPIES: ("start", "end", "bytes", "copyKind"),
            RUNTIME: ("start", "globalTid", "correlationId"), RANGES: ("start", "end", "globalTid"),
            STRINGS: ("id", "value"), SETS: ("start", "end")}
-_WHAT = {KERNELS: "kernels", COPIES: "copies", RUNTIME: "runtime calls (kernels cannot be put under their stages)",
+_WHAT = {KERNELS: "kernels", COPIES: "copies", RUNTIME: "runtime calls (so kernels cannot be assigned to stages)",
          RANGES: "NVTX ranges (run with --nvtx to have stages)"}
 
 
@@ -74,12 +74,12 @@ def read_profile(path: Path) -> Profile:
     """Read an export. Raises InputError where the file is none, is damaged, or holds nothing of a GPU."""
     if not path.is_file():
         check_local(str(path))
-        raise InputError(f"{path} cannot be read: there is no such file")
+        raise InputError(f"{path} cannot be read: no such file")
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as base:
             return _read(base, path.name)
     except sqlite3.DatabaseError as error:
-        raise InputError(f"{path} is no whole SQLite file ({error}): make one with nsys export --type sqlite") \
+        raise InputError(f"{path} is not a complete SQLite file ({error}): make one with nsys export --type sqlite") \
             from error
 
 
@@ -87,7 +87,7 @@ def _read(base: sqlite3.Connection, name: str) -> Profile:
     usable = {table for table, needed in _NEEDED.items()
               if set(needed) <= {row[1] for row in base.execute(f'PRAGMA table_info("{table}")')}}
     if not usable & {KERNELS, COPIES, RANGES}:
-        raise InputError(f"{name} is no export of Nsight Systems: it has none of the tables {KERNELS}, {COPIES}, "
+        raise InputError(f"{name} is not an export of Nsight Systems: it has none of the tables {KERNELS}, {COPIES}, "
                          f"{RANGES} with their columns")
     missing = [f"{what}: the table {t} is absent or has other columns" for t, what in _WHAT.items() if t not in usable]
     base.row_factory = sqlite3.Row

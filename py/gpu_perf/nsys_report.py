@@ -55,9 +55,9 @@ def verdict_of(profile: Profile) -> Verdict:
     span, kernels, copying, free = (sum(getattr(use, name) for use in each)
                                     for name in ("seconds", "kernels", "copies", "idle"))
     if span <= 0:
-        return Verdict((), tuple(profile.missing), "The export shows no work of a GPU.")
+        return Verdict((), tuple(profile.missing), "The export contains no GPU work.")
     per = len(each)
-    causes = [Cause("an idle GPU", free / span, f"it has nothing to do for {free / per:.3f} s of {span / per:.3f} s",
+    causes = [Cause("an idle GPU", free / span, f"it is idle for {free / per:.3f} s of {span / per:.3f} s",
                     "Give it more at once: more ranks per GPU under MPS, larger batches, less work on the host"),
               Cause("copies", copying / span, f"they take {copying / per:.3f} s of {span / per:.3f} s",
                     "Keep data on the device between stages, copy page-locked memory, fewer but larger pieces")]
@@ -85,7 +85,8 @@ def kernel_table(profile: Profile) -> Table:
              f"{1e6 * seconds / calls:.1f}", f"{1e6 * most:.1f}")
             for (stage, name), (calls, _, seconds, most) in ((key, sums[key]) for key in order)]
     return Table("Kernels under their stages", ("stage", "kernel", "calls", "ms", "share", "mean us", "most us"),
-                 tuple(rows), "Stages are NVTX ranges, from the outside in; that with most kernel time first.", left=2)
+                 tuple(rows), "Stages are NVTX ranges, named from the outermost to the innermost; sorted by kernel "
+                              "time.", left=2)
 
 
 def _stage(activity: Activity) -> str:
@@ -119,8 +120,9 @@ def gap_table(profile: Profile) -> Table:
             inside = [r for r in profile.ranges if r.start <= start < r.end]
             name = min(inside, key=lambda r: r.end - r.start).name if inside else NONE
             rows.append((str(use.device), f"{start:.6f}", f"{1e3 * (end - start):.3f}", name))
-    return Table("Longest gaps of an idle GPU", ("GPU", "from s", "ms", "the host was in"), tuple(rows),
-                 f"Between a GPU's first and last work, the {GAPS} longest. The host: its innermost NVTX range.")
+    return Table("Longest gaps in the work of a GPU", ("GPU", "from s", "ms", "the host was in"), tuple(rows),
+                 f"The {GAPS} longest, between the first and the last work of a GPU. For the host: its innermost NVTX "
+                 "range.")
 
 
 def use_table(profile: Profile) -> Table:

@@ -51,7 +51,7 @@ class Outcome:
     @property
     def said(self) -> str:
         """The last line that one of its processes left on standard error."""
-        return next((p.said for p in self.processes if p.said), "it said nothing")
+        return next((p.said for p in self.processes if p.said), "no message")
 
 
 def load(folder: Path) -> list[Outcome]:
@@ -62,7 +62,7 @@ def load(folder: Path) -> list[Outcome]:
     path = folder / STATE
     if not path.is_file():
         check_local(str(folder))
-        raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
+        raise InputError(f"{folder} holds no campaign ({STATE} is missing): give the folder of one")
     lines = list(read_lines(path, belongs))
     plan = plan_in(lines)
     outcomes = {key_of(line): _outcome(line) for line in standing(lines)}

@@ -34,7 +34,7 @@ def commits_of(folder: Path, wanted: str, *, every: int = 1, most: int | None = 
     found = _log(folder, "--first-parent", *([] if ".." in wanted else ["-1"]), wanted)
     chosen = found[::max(every, 1)][:most]
     if not chosen:
-        raise InputError(f"{wanted}: there is no commit in that range")
+        raise InputError(f"{wanted}: there is no commit in that range; give another one")
     return chosen[::-1]
 
 

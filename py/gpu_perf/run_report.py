@@ -43,14 +43,15 @@ def unlike(run: Run, reference: Run) -> list[str]:
     problems = [r.facts.get("problem") or {} for r in (run, reference)]
     sizes = [f"{p['fibres']} fibres x {p['bins']} bins" if p else "" for p in problems]
     if all(sizes) and sizes[0] != sizes[1]:
-        raise InputError(f"--reference is a run of other work: {sizes[1]}, this run is of {sizes[0]}; give a record of "
-                         "the same fibres and bins")
-    said = [] if all(sizes) else ["it is not known whether the reference did the same work: a record does not say"]
-    for key, word in (("digest", "settings"), ("commit", "a commit"), ("processor", "a processor")):
+        raise InputError(f"--reference is a run of {sizes[1]}, this run has {sizes[0]}; give a record of the same "
+                         "fibres and bins")
+    said = [] if all(sizes) else ["whether the reference did the same work is unknown: a record lacks the size of its "
+                                  "problem"]
+    for key, word in (("digest", "settings"), ("commit", "another commit"), ("processor", "another processor")):
         if run.facts.get(key) != reference.facts.get(key):
             values = f"{reference.facts.get(key)}, not {run.facts.get(key)}"
-            said.append(f"the reference had other {word}" if word == "settings" else
-                        f"the reference ran with {word} of its own: {values}")
+            said.append(f"the reference used different {word}" if word == "settings" else
+                        f"the reference used {word}: {values}")
     return said
 
 

@@ -28,9 +28,9 @@ def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
         cells = map(number if name in PLAIN else percent, values)
         rows.append((title, *cells, "" if any(v is not None for v in values) else "needs a reference run: --reference"))
     return Table("POP metrics", ("metric", *(name for name, _ in columns), ""), tuple(rows),
-                 "Load balance 1 - (max - mean) / run time and communication efficiency max / run time of the ranks' "
-                 "useful time, which is time outside communication; parallel efficiency is their sum less 1; "
-                 "computation scaling: useful time of the reference run over that of this one.")
+                 "Useful time is time outside communication. Load balance: 1 - (max - mean) / run time of the ranks' "
+                 "useful time; communication efficiency: max / run time; parallel efficiency: their sum minus 1; "
+                 "computation scaling: useful time of the reference run over that of this run.")
 
 
 def outside_stages(looked_at: Sequence[Window]) -> list[Stage]:
@@ -53,10 +53,10 @@ def stage_table(found: Sequence[Stage], run_time: float) -> Table:
                      f"{stage.mean / run_time:.1%}", f"{stage.excess:.3f}",
                      f"{sum(stage.cpu) / wall:.2f}" if wall > 0.005 and stage.calls else NONE,
                      *([f"{s:.3f}" for s in stage.seconds] if each else [])))
-    note = ("Wall seconds without communication; inner stages are part of the outer ones. Outer stages, start-up, "
-            "unaccounted and communication are the whole run.")
+    note = ("Wall-clock seconds without communication. Inner stages are part of the outer ones. Outer stages, "
+            "start-up, unaccounted and communication add up to the whole run.")
     if any(s.threads for s in found):
-        note += " Stages that worked on several threads: the sum over these."
+        note += " Stages that used several threads show the sum over the threads."
     return Table("Stages", header, tuple(rows), note)
 
 
@@ -69,9 +69,9 @@ def rank_table(looked_at: Sequence[Window]) -> Table:
                      f"{w.useful:.3f}", f"{w.communication:.3f}", f"{w.waiting:.3f}", f"{w.rank.cpu:.3f}",
                      f"{w.rank.peak_memory / GIGA:.3f}", f"{device['memory'] / GIGA:.3f}" if device else NONE,
                      f"{busy_seconds(w):.3f}" if device else NONE))
-    return Table("Ranks", ("rank", "host", "seconds", "start-up", "useful", "communication", "of it waiting", "CPU",
+    return Table("Ranks", ("rank", "host", "seconds", "start-up", "useful", "communication", "thereof waiting", "CPU",
                            "memory GB", "GPU memory GB", "GPU busy"), tuple(rows),
-                 "Start-up: from the start of the process to its first stage. Memory: the most at any time.",
+                 "Start-up: from the start of the process to its first stage. Memory: the peak.",
                  left=2)
 
 
@@ -85,8 +85,8 @@ def call_table(run: Run) -> Table:
         rows.append((kind, str(int(sum(c["calls"] for c in each))), f"{sum(seconds):.4f}", f"{max(seconds):.4f}",
                      f"{sum(c['wait'] for c in each):.4f}", number(sum(c["bytes"] for c in each) / MEGA)))
     return Table("MPI calls", ("kind", "calls", "seconds", "most on a rank", "waiting", "MB"), tuple(rows),
-                 "Over all ranks. Iallreduce: agreements, which carry a few bytes; their time is that of waiting for "
-                 "the last rank.")
+                 "Sums over all ranks. Iallreduce: agreements of a few bytes; their time is spent waiting for the last "
+                 "rank.")
 
 
 def copy_table(run: Run) -> Table:
@@ -98,7 +98,7 @@ def copy_table(run: Run) -> Table:
         rows.append((direction, str(int(sum(c["calls"] for c in each))), number(nbytes / MEGA), f"{seconds:.4f}",
                      number(nbytes / seconds / GIGA) if seconds > 0 else NONE))
     return Table("Copies between host and device", ("direction", "calls", "MB", "seconds", "GB/s"), tuple(rows),
-                 "h2d: to the device, d2h: to the host. Over all ranks.")
+                 "h2d: to the device, d2h: to the host. Sums over all ranks.")
 
 
 def rate_table(found: Sequence[Stage], work: dict[str, Work], ceilings: dict[str, float]) -> Table:

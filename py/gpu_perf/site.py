@@ -20,10 +20,10 @@ from gpu_perf.verdict import disturbances
 from gpu_perf.webpage import document, summary_html, table_html
 
 TITLE = "The history of run times"
-METHOD = ("Marked are changes of level by binary segmentation: at every place a two-sample t of the commits' "
-          "Hodges-Lehmann means of log time, with the noise from differences of neighbouring commits; a change is one "
-          f"whose probability times the number of places is below {ALPHA} (shared by the components that are judged) "
-          f"and that is larger than {LEAST:.0%}.")
+METHOD = ("Changes of level are marked. They are found by binary segmentation: at every place, a two-sample t test of "
+          "the commits' Hodges-Lehmann means of log time, with the noise from differences of neighbouring commits. A "
+          f"change is one whose probability times the number of places is below {ALPHA} (shared by the components that "
+          f"are judged) and that is larger than {LEAST:.0%}.")
 STYLE = """
 #chart { width: 100%; height: auto; } #chart text { font-size: 12px; fill: currentColor; }
 #chart .grid { stroke: #8883; } #chart .one { stroke: #888; stroke-width: 1.5; } #chart .tick { stroke: #888; }
@@ -75,7 +75,7 @@ def _judgement(histories: Sequence[History], found: Sequence[str], doubtful: Seq
     if doubtful:
         return "Verdict: not fit for conclusions: measure these commits again, with nothing else on the machine."
     if found:
-        return ("Verdict: slower: look at the commits that are named; where that is meant, choose a new baseline "
+        return ("Verdict: slower: look at the commits named above; if the change is intended, choose a new baseline "
                 "(gpu_track baseline).")
     if all(len(h.commits) < FEWEST for h in histories):
         return f"Verdict: nothing to judge yet: measure at least {FEWEST} commits (gpu_track run A..B)."
@@ -95,8 +95,8 @@ def _page(content: dict[str, Any], histories: Sequence[History], found: Sequence
              '<svg id="chart" role="img" aria-label="run time of each component against commit date"></svg>',
              '<p class="note" id="baseline"></p>', '<div id="detail"></div>',
              *(table_html(t) for h in histories for t in (_changes(h), _failures(h)) if t.rows),
-             f'<p class="note">{escape(METHOD)} Click a point for the details of its commit, a component to see it '
-             "alone; those below 2 % of the run time are shown only then. Bars reach from the lowest to the highest "
+             f'<p class="note">{escape(METHOD)} Click a point for the details of its commit, or a component to see it '
+             "alone. Components below 2 % of the run time are shown only then. Bars span the lowest to the highest "
              "repeat.</p>",
              f'<script type="application/json" id="data">{data}</script>']
     return document(TITLE, parts, style=STYLE, script=script)

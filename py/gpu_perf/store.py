@@ -69,9 +69,9 @@ class Store:
     def __init__(self, path: Path, *, must_exist: bool = False):
         self.path = path
         if not path.is_file():
-            check_local(str(path), "keep the store on a disk here, and send a copy there")
+            check_local(str(path), "keep the store on a local disk, and send a copy there")
         if must_exist and not path.is_file():
-            raise InputError(f"{path}: there is no such store; gpu_track run or import makes one")
+            raise InputError(f"{path}: no such store; gpu_track run or gpu_track import makes one")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as undo:
@@ -79,10 +79,11 @@ class Store:
                 self._check()
                 undo.pop_all()
         except sqlite3.OperationalError as error:
-            raise OutputError(f"{path} cannot be opened ({error}): name a file in a folder that can be written") \
+            raise OutputError(f"{path} cannot be opened ({error}): give a file in a folder that can be written to") \
                 from error
         except sqlite3.DatabaseError as error:
-            raise InputError(f"{path} is no store of gpu_track, or damaged ({error}): name another file") from error
+            raise InputError(f"{path} is not a store of gpu_track, or is damaged ({error}): give another "
+                             "file") from error
         except OSError as error:
             raise OutputError(f"{path} cannot be made: {error.strerror}") from error
 
@@ -94,9 +95,9 @@ class Store:
         if empty and known in (0, APPLICATION):
             self._make()
         elif known != APPLICATION:
-            raise InputError(f"{self.path} is a database, but no store of gpu_track: name another file")
+            raise InputError(f"{self.path} is a database, but not a store of gpu_track: give another file")
         elif base.execute("PRAGMA user_version").fetchone()[0] > VERSION:
-            raise InputError(f"{self.path} was made by a newer gpu_track: use that one")
+            raise InputError(f"{self.path} was made by a newer gpu_track: use that version")
         elif (base.execute("PRAGMA quick_check").fetchone()[0] != "ok" or not self._tables() >= _NAMES
               or any(base.execute(question).fetchone() for question in _NO_NUMBERS)):
             raise InputError(f"{self.path} is damaged: restore it from a copy")
@@ -156,7 +157,7 @@ class Store:
             with self._base:
                 yield
         except sqlite3.Error as error:
-            raise OutputError(f"{self.path} cannot be written: {error}; what is in it is safe") from error
+            raise OutputError(f"{self.path} cannot be written: {error}; its previous content is safe") from error
 
     def baseline(self, series: str) -> str | None:
         """The commit chosen for a series, or None."""

@@ -116,7 +116,8 @@ class Launch:
         """The command that runs a program at a point. Raises InputError where it cannot be."""
         wrapped = (*(self.mps_wrapper if point.mps else ()), *program)
         if point.mps and not self.mps_wrapper:
-            raise InputError("MPS was asked for, and there is no mps_wrapper: install the programs, or leave --mps out")
+            raise InputError("--mps on needs mps_wrapper, which was not found: install the programs, or leave --mps "
+                             "out")
         if self.program == "none":
             if point.ranks > 1:
                 raise InputError(f"{point.ranks} ranks need a launcher: give --launcher mpiexec, srun or sbatch")
@@ -155,4 +156,4 @@ def point_of(facts: Mapping[str, Any]) -> Point:
             return Point(**facts[POINT])
     except (KeyError, TypeError):
         pass
-    raise InputError("this campaign is no sweep: name a folder of gpu_sweep run")
+    raise InputError("this campaign is not a sweep: give a folder of gpu_sweep run")

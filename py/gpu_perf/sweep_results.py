@@ -70,7 +70,7 @@ def read_rows(folder: Path, time: str) -> list[Row]:
         except InputError as error:
             said.append(f"{point.name} repeat {outcome.repeat}: {error}")
     if not found:
-        raise InputError(f"{folder}: nothing of the sweep has been run yet: start gpu_sweep run again")
+        raise InputError(f"{folder}: no point of the sweep has been run yet: start gpu_sweep run again")
     return [_row(point, found, tuple(failed[point]), time) for point in found]
 
 
@@ -79,7 +79,8 @@ def _repeat(folder: Path, point: Point, outcome: Outcome) -> Repeat:
         raise InputError(f"{outcome.status}: {outcome.said}")
     run = read_run(folder / RECORDS / f"{point.name}.{outcome.repeat}.json")
     if len(run.ranks) != point.ranks:
-        raise InputError(f"its record has {len(run.ranks)} ranks, not {point.ranks}: the launcher does not fit the MPI")
+        raise InputError(f"its record has {len(run.ranks)} ranks, must have {point.ranks}: the launcher does not fit "
+                         "the MPI; give --launcher")
     return Repeat({"command": outcome.seconds, "run": max(w.seconds for w in windows(run)),
                    EXTRACTION: max(w.seconds for w in windows(run, EXTRACTION))}, run)
 

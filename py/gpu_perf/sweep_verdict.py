@@ -11,7 +11,7 @@ WELL = 0.8            # efficient from here on
 ALIKE = 1.1           # the slowest repeat over the fastest, beyond which a machine was not quiet
 _REMEDIES = {"load balance": "choose ranks that divide the bundles, and look for a slow node",
              "communication eff.": "use fewer ranks per frame, and more frames at once (gpu_extract_exposure)",
-             "computation scaling": "ranks take cores, memory or clock from each other: leave cores free, bind ranks"}
+             "computation scaling": "ranks compete for cores, memory or clock: leave cores free, bind ranks"}
 
 
 def circumstances(rows: Sequence[Row]) -> list[str]:

@@ -98,7 +98,7 @@ def read_talp(path: Path) -> Talp:
         known = isinstance(content, dict) and "Application" in content
         return parse_talp(content if known else talp_json(parse_run(content)))
 
-    return read_json(path, parse, "a file of TALP (--talp-output-file=FILE.json) or of --perf")
+    return read_json(path, parse, "a file written by TALP (--talp-output-file=FILE.json) or --perf")
 
 
 def parse_talp(content: Mapping[str, Any]) -> Talp:
@@ -107,10 +107,10 @@ def parse_talp(content: Mapping[str, Any]) -> Talp:
         regions = [_region(str(name), values) for name, values in content["Application"].items()
                    if values["elapsedTime"] > 0 and values["usefulTime"] > 0]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"not TALP's JSON ({type(error).__name__}: {error}): give what DLB 3.5 or newer "
-                         "wrote") from error
+        raise InputError(f"not TALP's JSON ({type(error).__name__}: {error}): give a file written by DLB 3.5 or "
+                         "newer") from error
     if not regions:
-        raise InputError("no region of TALP took any time: there is nothing to report")
+        raise InputError("no region of TALP took any time: there is nothing to report; give the file of another run")
     return Talp(str(content.get("dlbVersion", "")), str(content.get("timestamp", "")),
                 tuple(sorted(regions, key=lambda r: -r.elapsed)))
 
@@ -127,7 +127,7 @@ def _region(name: str, values: Mapping[str, Any]) -> Region:
                     {key: float(values[key]) for key in METRICS if key in values})
     times = (region.mpi, region.idle_in_mpi, region.idle, region.runtime, *(t for t in least if t is not None))
     if region.cpus < 1 or min(times) < 0 or any(t > region.elapsed for t in least if t is not None):
-        raise InputError(f"region {name!r} of TALP has times that cannot be")
+        raise InputError(f"region {name!r} of TALP has impossible times: give the file of another run")
     return region
 
 

@@ -19,7 +19,7 @@ def report_of(talp: Talp, reference: Talp | None = None) -> Report:
 def disagreements(talp: Talp) -> list[str]:
     """Metrics in the file that its times do not give."""
     return [f"{region.name}: the file says {METRICS[key][0]} {region.stated[key]:.2f}, its times give {value:.2f}: it "
-            "was written by another model of TALP, or changed" for region in talp.regions
+            "comes from another version of TALP, or was changed" for region in talp.regions
             for key, value in region.metrics().items()
             if key in region.stated and abs(region.stated[key] - value) > ROUNDING]
 

@@ -47,8 +47,8 @@ class Verdict:
                 f"{c.evidence}. {c.remedy}." for c in self.dominant]
         if not said:
             most = self.causes[0] if self.causes else None
-            rest = f"; the dearest, {most.name}, costs {most.cost:.1%} ({most.evidence})" if most else ""
-            said = [f"No dominant cause: nothing that was looked for costs {DOMINANT:.0%} of the time{rest}."]
+            rest = f"; the most costly, {most.name}, takes {most.cost:.1%} ({most.evidence})" if most else ""
+            said = [f"No dominant cause: none of the causes that are checked costs {DOMINANT:.0%} of the time{rest}."]
         if self.computing:
             said.append(self.computing)
         return said + [f"Caution: {c}" for c in self.cautions]
@@ -89,9 +89,9 @@ def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float,
     starting = max(w.rank.before for w in looked_at) if focus is None else 0.0
     warming = sum(max(s.seconds) for s in parts if s.name in (PREPARATION, COMPILE))
     cost = (starting + warming) / whole
-    return Cause("start-up", cost, f"it took {starting:.2f} s from the start of the processes to their first stage "
-                 "(interpreter, imports, MPI), and loading or compiling kernels "
-                 f"{warming:.2f} s, of {whole:.2f} s",
+    return Cause("start-up", cost, f"of {whole:.2f} s, {starting:.2f} s passed from the start of the processes to "
+                                   "their first stage (interpreter, imports, MPI), and loading or compiling kernels "
+                                   f"took {warming:.2f} s",
                  "Extract more frames or fibres with each start; keep the kernels' cache on a fast disk")
 
 
@@ -101,7 +101,7 @@ def _unaccounted(looked_at: Sequence[Window], whole: float, focus: str | None) -
     most = max(looked_at, key=lambda w: w.rank.unaccounted).rank
     return Cause("unaccounted time", most.unaccounted / whole, f"rank {most.rank} spent {most.unaccounted:.2f} s of "
                  f"{whole:.2f} s in none of its stages",
-                 "The record does not know what it did: profile it (python -m cProfile -o FILE, gpu_perf proflog FILE)")
+                 "The record does not show what it did: profile it (python -m cProfile -o FILE, gpu_perf proflog FILE)")
 
 
 def _files(parts: Sequence[Stage], whole: float, ranks: int) -> Cause | None:
@@ -113,7 +113,7 @@ def _files(parts: Sequence[Stage], whole: float, ranks: int) -> Cause | None:
     said = " and ".join(f"{name} {value:.2f} s" for name, value in seconds.items() if value > 0)
     return Cause("reading and writing", cost / whole, f"{said} of {whole:.2f} s"
                  + ", while the other ranks wait" * (ranks > 1),
-                 "Overlap it with the extraction of other frames; use a faster file system, uncompressed images")
+                 "Overlap it with the extraction of other frames; use a faster file system, or uncompressed images")
 
 
 def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float) -> Cause | None:
@@ -128,8 +128,8 @@ def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float
     evidence = (f"in {worst.name}, rank {slow.rank}{f' on {slow.host}' if slow.host else ''} computes "
                 f"{max(worst.seconds):.2f} s where the ranks' mean is {worst.mean:.2f} s")
     return Cause("load imbalance", excess / whole, evidence,
-                 f"See what slows rank {slow.rank} down (its node, its cores, its bundles); choose a number of ranks "
-                 "that divides the number of bundles")
+                 f"Find out what slows rank {slow.rank} down (its node, its cores, its bundles); choose a number of "
+                 "ranks that divides the number of bundles")
 
 
 def _excess(chosen: Sequence[Stage]) -> float:
@@ -152,7 +152,7 @@ def _communication(looked_at: Sequence[Window], whole: float, focus: str | None)
     evidence = f"rank {most.rank.rank} spends {most.moving:.2f} s moving data{where}, {moved / 1e6:.1f} MB "
     evidence += "in all" if focus is None else "in the whole run"
     return Cause("communication", most.moving / whole, evidence,
-                 "Use fewer ranks per frame and more frames at once; look at the network and at how ranks are placed")
+                 "Use fewer ranks per frame and more frames at once; check the network and the placement of ranks")
 
 
 def _copies(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
@@ -167,7 +167,7 @@ def _copies(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cau
                      for name, row in sums.items())
     return Cause("copies between host and device", sum(row[0] for row in sums.values()) / whole,
                  f"per rank {said}, of {whole:.2f} s",
-                 "Keep data on the device between stages, copy page-locked memory, and fewer but larger pieces")
+                 "Keep data on the device between stages; copy page-locked memory, in fewer and larger pieces")
 
 
 def _idle(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
@@ -178,7 +178,7 @@ def _idle(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause
     starting = [w.rank.start_up if focus is None else 0.0 for w in with_device]
     free = [max(w.useful - s - b, 0.0) for w, s, b in zip(with_device, starting, busy, strict=True)]
     return Cause("an idle GPU", sum(free) / len(free) / whole,
-                 f"while a rank computes, its GPU has nothing to do for {sum(free) / len(free):.2f} s of {whole:.2f} s",
+                 f"while a rank computes, its GPU is idle for {sum(free) / len(free):.2f} s of {whole:.2f} s",
                  "Give the GPU more at once: more ranks per GPU under MPS, larger batches, less work on the host")
 
 
@@ -216,7 +216,7 @@ def cautions(looked_at: Sequence[Window]) -> list[str]:
                     and any(o.start <= s.start < o.end for o in outer))
         if wall > waits and not window.rank.device and cpu < SHARED_CORES * (wall - waits):
             said.append(f"rank {window.rank.rank} had its core for only {cpu / (wall - waits):.0%} of the time it "
-                        "computed: other work shares the machine, or ranks share a core; times are too long")
+                        "computed: other work shares the machine, or ranks share a core, so times are too long")
     return said
 
 
@@ -236,4 +236,4 @@ def _computing(parts: Sequence[Stage], whole: float) -> str:
     if not chosen:
         return ""
     said = ", ".join(f"{s.name} {s.mean / whole:.0%}" for s in chosen)
-    return f"Computing, of the whole time: {said}; faster kernels or more ranks are what would help there."
+    return f"Computing, as a share of the whole time: {said}; faster kernels or more ranks would help there."

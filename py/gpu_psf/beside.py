@@ -55,6 +55,6 @@ def check_beside(pix: Array, psf: PsfModel, most: float) -> None:
     inside = np.abs(shifts) <= near
     best = int(light.argmax())
     if not inside[best] and light[best] > light[inside].max() * (1 + LOST / psf.nfibre):
-        raise InputError(f"the light lies {shifts[best]:+.1f} pixels in x from the traces of {psf.name}, allowed are "
-                         f"{most:g}: nearer by, fibres would be taken for their neighbours; give a PSF that is not so "
-                         "far off, or a flat to gpu_psf start")
+        raise InputError(f"the light lies {shifts[best]:+.1f} pixels in x from the traces of {psf.name}, at most "
+                         f"{most:g} are allowed: farther off, fibres would be taken for their neighbours; give a PSF "
+                         "that is nearer, or a flat to gpu_psf start")

@@ -74,9 +74,9 @@ class Lines:
 
     def __post_init__(self) -> None:
         if self.wave.shape != self.strength.shape or self.wave.ndim != 1:
-            raise ValueError("wavelengths and strengths of lines must be as many")
+            raise ValueError("wavelengths and strengths of lines must be equal in number")
         if any(part is not None and part.shape != self.wave.shape for part in (self.fibre, self.listed)):
-            raise ValueError("fibres and numbers of lines must be as many as these")
+            raise ValueError("fibres and numbers of lines must be equal in number to the wavelengths")
 
     def on(self, chosen: IntArray, fibre: IntArray) -> np.ndarray:
         """Whether the lines `chosen` are on fibres of the camera, element by element (any shape)."""

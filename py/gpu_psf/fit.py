@@ -76,7 +76,7 @@ def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int]
     try:
         return _fit_bundle(images, start, fibres, lines, config, shift)
     except LinAlgError as error:
-        raise BundleError("light that is of no line outshines the lines; take it away, or mask it") from error
+        raise BundleError("light that belongs to no line outshines the lines; remove it, or mask it") from error
 
 
 def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines, config: FitConfig,
@@ -191,8 +191,8 @@ def _registered(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, con
     every = lines_of(frame, now, lines, APART)[0]
     if not len(every):
         low, high = frame.range
-        raise BundleError(f"none of the {len(lines.wave)} lines lies within the starting PSF's {low:.0f} to "
-                          f"{high:.0f} A")
+        raise BundleError(f"none of the {len(lines.wave)} lines lies within the starting PSF's {low:.0f} to {high:.0f} "
+                          "A")
     if shift is None:
         shift = best_shift(scores(pixels, *_places(frame, now, lines, every), config.reach))
     now = _moved(now, shift)
@@ -223,8 +223,8 @@ def _chosen(task: Task, state: State) -> Task:
     count = len(np.unique(task.spots.line[firm]))
     if count < FEWEST:
         full = int((state.variance > 1e29).sum())
-        raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, needed "
-                          f"are {FEWEST}" + (f" ({full} spots are saturated or masked)" if full else ""))
+        raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, at least "
+                          f"{FEWEST} are needed" + (f" ({full} spots are saturated or masked)" if full else ""))
     return replace(task, firm=firm)
 
 

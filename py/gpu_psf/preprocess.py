@@ -77,14 +77,14 @@ def read_noise_of(darks: Sequence[Array]) -> float:
     by a median: whole numbers of ADU would round it. Raises InputError where there is none.
     """
     if len(darks) == 0:
-        raise InputError("the read noise takes a dark frame, two are better; give one, or the value")
+        raise InputError("measuring the read noise needs a dark frame, better two; give one, or the value")
     if len(darks) == 1:
         noise = spread(fourth(darks[0].astype(np.float64)))
     else:
         noise = math.sqrt(np.mean([spread(second - first)**2 / 2 for first, second in itertools.pairwise(darks)]))
     if not noise > 0:
-        raise InputError(f"the noise of the dark frames is {noise:g} ADU, must be above 0: give others, or the read "
-                         "noise")
+        raise InputError(f"the noise of the dark frames is {noise:g} ADU, must be above 0: give other dark frames, or "
+                         "the read noise")
     return noise
 
 
@@ -152,7 +152,7 @@ def _check_light(most: float, noise: float) -> None:
 
 def _flat_tells_nothing(levels: Levels) -> InputError:
     return InputError(f"the variance of the flat does not grow with its light ({levels[0][-1]:.4g} ADU at most): give "
-                      "flats of one exposure each, unprocessed, or the gain")
+                      "unprocessed flats of one exposure each, or the gain")
 
 
 def _slopes(levels: Levels, *, alone: bool) -> tuple[float, float]:
@@ -198,7 +198,8 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
         if count >= FEWEST and variance > 0:
             found.append((values[inside].mean(), variance, np.sqrt(count / 2) / variance))
     if len(found) < 3:
-        raise InputError("the flat has light at fewer than three levels with enough pixels: give another, or the gain")
+        raise InputError("the flat has light at fewer than three levels with enough pixels: give another flat, or the "
+                         "gain")
     return tuple(np.array(found).T)
 
 
@@ -217,7 +218,8 @@ def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
     part = np.where(np.isfinite(raw[:, lo:hi]), raw[:, lo:hi], np.nan).astype(np.float64)
     known = np.flatnonzero(np.isfinite(part).any(axis=1))
     if not len(known):
-        raise InputError(f"overscan {lo}:{hi} holds no number; give the columns that the camera has it in")
+        raise InputError(f"overscan {lo}:{hi} holds no finite number; give the columns where the camera has its "
+                         "overscan")
     place = np.arange(len(part))
     rows = np.interp(place, known, np.nanmedian(part[known], axis=1))
     half = (min(SMOOTH, len(rows)) - 1) // 2
@@ -251,8 +253,8 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
     known = np.isfinite(light)
     light, mask = np.where(known, light, 0.0), np.where(known, mask, mask | BAD)
     if mask.all():
-        raise InputError(f"not one pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
-                         f"{detector.saturation:g} ADU or more, the others are bad or no number; give the saturation, "
+        raise InputError(f"no pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
+                         f"{detector.saturation:g} ADU or more, the others are bad or not finite; give the saturation, "
                          "or another image")
     ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)

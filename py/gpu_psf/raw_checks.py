@@ -24,8 +24,8 @@ def check_unlike(option: str, frames: Sequence[tuple[str, Array]], raw: tuple[st
     """
     for (name, one), (other, two) in itertools.combinations((*frames, *([raw] if raw else [])), 2):
         if np.array_equal(one, two, equal_nan=True):
-            raise InputError(f"{option}: {name} and {other} hold the same pixels; give each exposure once, and frames "
-                             "other than the image itself")
+            raise InputError(f"{option}: {name} and {other} hold the same pixels; give each exposure once, and not the "
+                             "image itself")
 
 
 def doubts(image: Image, cards: Sequence[Card], of_darks: Sequence[Sequence[Card]] = ()) -> list[str]:
@@ -38,16 +38,16 @@ def _unit(cards: Sequence[Card]) -> list[str]:
     unit = next((str(card.value) for card in cards if card.key == "BUNIT"), "")
     if not unit or not in_electrons(unit):
         return []
-    return [f"the raw image's BUNIT is {unit}: its pixels are taken for ADU, and multiplied by the gain; if it is in "
-            "electrons, it needs no preprocessing"]
+    return [f"the raw image's BUNIT is {unit}: its pixels are taken to be in ADU and multiplied by the gain; an image "
+            "in electrons needs no preprocessing"]
 
 
 def _below(image: Image) -> list[str]:
     usual = float(np.median(image.pix[image.ivar > 0]))
     if usual >= -BELOW * (image.read_noise or 0.0):
         return []
-    return [f"the usual pixel is {usual:.4g} electrons, far below 0: the bias is too large, or numbers without a sign "
-            "were read as numbers with one (BZERO 32768 is missing)"]
+    return [f"the typical pixel is {usual:.4g} electrons, far below 0: either the bias is too large, or unsigned "
+            "integers were read as signed ones (BZERO 32768 is missing)"]
 
 
 def _left_in(image: Image) -> list[str]:
@@ -68,8 +68,8 @@ def _left_in(image: Image) -> list[str]:
     electrons, variance = float(np.median(light[faint])), spread(fourth(pix)[good][faint])**2
     if electrons <= BELOW * (image.read_noise or 0.0) or variance >= LEAST * electrons:
         return []
-    return [f"the faintest pixels have {electrons:.4g} electrons with a variance of {variance:.3g}, and light has one "
-            "of as many as there are: a bias is left in, the gain is too small, or the image is a mean of several"]
+    return [f"the faintest pixels have {electrons:.4g} electrons with a variance of {variance:.3g}, but the variance "
+            "of light equals its electrons: bias remains, the gain is too small, or the image is a mean of several"]
 
 
 def _times(cards: Sequence[Card], of_darks: Sequence[Sequence[Card]]) -> list[str]:
@@ -79,5 +79,5 @@ def _times(cards: Sequence[Card], of_darks: Sequence[Sequence[Card]]) -> list[st
     wrong = [time for time in others if time > 0 and abs(time - own) > OTHER_TIME * own]
     if not wrong:
         return []
-    return [f"a dark frame was exposed for {wrong[0]:g} s, the image for {own:g} s (EXPTIME): what its pixels collect "
-            "in the dark is not what is subtracted; give dark frames of its own exposure time, or of 0 s"]
+    return [f"a dark frame was exposed for {wrong[0]:g} s, the image for {own:g} s (EXPTIME), so the wrong dark "
+            "current is subtracted; give dark frames of the image's exposure time, or of 0 s"]

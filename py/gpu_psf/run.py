@@ -81,7 +81,7 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
             if kept is not None and not part["reason"]:
                 kept.write(number, shift, part)
         parts.append((number, part))
-        tell(f"fibres {lo}-{hi - 1}: {_words(part)}{' (from the run before)' if known else ''}")
+        tell(f"fibres {lo}-{hi - 1}: {_words(part)}{' (from an earlier run)' if known else ''}")
     found = comm.gather(parts)
     if found is None:
         return None
@@ -93,10 +93,11 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
 
 def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
     if len(start.cores) != 1:
-        raise InputError(f"{start.name}: has two Gauss-Hermite components, a fit starts from a PSF with one")
+        raise InputError(f"{start.name}: has two Gauss-Hermite components, must have one; give such a PSF to start "
+                         "from")
     if start.tabulated:
-        raise InputError(f"{start.name}: its spots are tables, a fit is of Gauss-Hermite spots: start from such a PSF, "
-                         "as gpu_psf start makes it")
+        raise InputError(f"{start.name}: its spots are tables, must be Gauss-Hermite spots: start from such a PSF, as "
+                         "made by gpu_psf start")
     if config.spots == "tables":
         check_tables(start, config)
     for number, image in enumerate(images):
@@ -105,7 +106,7 @@ def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
             raise InputError(f"arc {number + 1} of {len(images)} has {columns} x {rows} pixels, the starting PSF has "
                              f"{nx} x {ny}; give the PSF of this camera")
     if not images:
-        raise InputError("no arc is given, needed is at least one")
+        raise InputError("no arc is given, at least one is needed")
 
 
 def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines,
@@ -164,7 +165,7 @@ def _words(part: Mapping[str, Any]) -> str:
 
 def left_out(unlisted: int, hot: int, most: str = "") -> str:
     """Words on what a fit did without, "" where that is nothing; most: says that there are at most so many lines."""
-    words = [f"lines that are not listed ({most}{unlisted})"] if unlisted else []
+    words = [f"lines that are not in the list ({most}{unlisted})"] if unlisted else []
     words += [f"hot columns ({hot})"] if hot else []
     return f", left out: {', '.join(words)}" if words else ""
 

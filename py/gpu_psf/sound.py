@@ -41,10 +41,9 @@ def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole:
     lit[make_stamps(task.frame, firm, state.now, whole).place] = True
     share, covered = seen[brighter].mean(), explained(light, lit.reshape(light.shape))
     if share < SEEN and covered < LIGHT:
-        raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, which account for "
-                          f"{100 * covered:.0f} % of the bright light; needed are {100 * SEEN:.0f} % of the brighter "
-                          f"lines, or {100 * LIGHT:.0f} % of the light: give the list of this lamp, or a starting PSF "
-                          "nearer by")
+        raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, with {100 * covered:.0f} % of "
+                          f"the bright light; {100 * SEEN:.0f} % of the brighter lines or {100 * LIGHT:.0f} % of the "
+                          "light are needed: give the list of this lamp, or a nearer starting PSF")
 
 
 def odd_share(task: Task, state: State) -> float:
@@ -63,8 +62,8 @@ def check_cores(task: Task, state: State) -> None:
     Chi squared does not tell, as odd pixels are left out of it."""
     share = odd_share(task, state)
     if share > ODD:
-        raise BundleError(f"{100 * share:.0f} % of the pixels in the cores of bright lines are not what the fit has, "
-                          f"allowed are {100 * ODD:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+        raise BundleError(f"{100 * share:.0f} % of the pixels in the cores of bright lines disagree with the fit, at "
+                          f"most {100 * ODD:.0f} % may: give the list of this lamp, or a nearer starting PSF")
 
 
 def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
@@ -96,7 +95,7 @@ def check_arcs(task: Task, state: State) -> None:
     apart, widths = arcs_apart(task, state)
     if widths.max() > SHIFT:
         raise BundleError(f"the arcs are shifted against each other by {apart[0]:.2f} pixels in x, {apart[1]:.2f} in y "
-                          f"or more, allowed are {SHIFT:g} widths of spots: fit them one by one")
+                          f"or more, at most {SHIFT:g} widths of a spot are allowed: fit them one by one")
 
 
 def model_error(task: Task, state: State) -> tuple[float, float]:
@@ -113,7 +112,8 @@ def check_error(task: Task, state: State) -> None:
     excess, light = model_error(task, state)
     if excess > WRONG**2 * light and excess > 5 * np.sqrt(2 * light):
         raise BundleError(f"the spots differ from the model by {100 * np.sqrt(excess / light):.0f} % of their light, "
-                          f"allowed are {100 * WRONG:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+                          f"at most {100 * WRONG:.0f} % is allowed: give the list of this lamp, or a nearer starting "
+                          "PSF")
 
 
 def check_reach(task: Task, state: State, reach: tuple[float, float]) -> None:
@@ -122,8 +122,9 @@ def check_reach(task: Task, state: State, reach: tuple[float, float]) -> None:
     apart = [float(np.median(np.abs(now - before))) for now, before in
              zip(centres(firm, state.now), centres(firm, begun), strict=True)]
     if apart[0] > reach[0] or apart[1] > reach[1]:
-        raise BundleError(f"the traces moved by {apart[0]:.1f} and {apart[1]:.1f} pixels in x and y, allowed are "
-                          f"{reach[0]} and {reach[1]}: give the list of this lamp, or a starting PSF nearer by")
+        raise BundleError(f"the traces moved by {apart[0]:.1f} and {apart[1]:.1f} pixels in x and y, at most "
+                          f"{reach[0]} and {reach[1]} are allowed: give the list of this lamp, or a nearer starting "
+                          "PSF")
 
 
 def check_beside(task: Task, state: State, whole: Pixels) -> None:
@@ -153,8 +154,8 @@ def check_beside(task: Task, state: State, whole: Pixels) -> None:
         seen = (light > BESIDE * usual) & (light > 5 * np.sqrt(found[0].variance + found[1].variance))
         if seen.mean() > 0.5:
             raise BundleError(f"{int(seen.sum())} of {len(seen)} lines are seen {step[0]:+.1f} pixels beside fibre "
-                              f"{frame.first + edge} as well, where the starting PSF has no fibre: it is off by a "
-                              "fibre; give one nearer by")
+                              f"{frame.first + edge} as well, where the starting PSF has no fibre: it is off by one "
+                              "fibre; give a nearer one")
 
 
 def _dark(task: Task, edge: int, step: float) -> bool:

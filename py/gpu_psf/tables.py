@@ -165,12 +165,12 @@ def check_tables(start: PsfModel, config: FitConfig) -> None:
     (ny, nx), waves = start.stamp, config.degree_wave + 1 + EXTRA
     numbers = start.nfibre * waves * config.positions**2 * ny * nx
     if not (ny % 2 and nx % 2 and max(ny, nx) <= MOST_SIDE):
-        raise InputError(f"{start.name}: its stamps have {nx} x {ny} pixels, tables need odd numbers up to "
-                         f"{MOST_SIDE}: start from another PSF, as gpu_psf start makes it")
+        raise InputError(f"{start.name}: its stamps have {nx} x {ny} pixels, must be odd numbers up to {MOST_SIDE} for "
+                         "tables: start from another PSF, as made by gpu_psf start")
     if numbers > MOST_NUMBERS:
         raise InputError(f"tables of {start.nfibre} fibres at {waves} wavelengths with {config.positions} x "
-                         f"{config.positions} positions are {numbers} numbers, allowed are {MOST_NUMBERS}: give fewer "
-                         "--positions, or a lower --wave-degree")
+                         f"{config.positions} positions are {numbers} numbers, at most {MOST_NUMBERS} are allowed: "
+                         "give fewer --positions, or a lower --wave-degree")
 
 
 def table_waves(ends: tuple[float, float], config: FitConfig) -> Array:

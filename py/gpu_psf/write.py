@@ -54,7 +54,7 @@ def write_shifted(path: FileName, found: ShiftedPsf, *, cards: Sequence[Card], i
         rows[name] = legval(0.0, shift.series().T)          # at the middle wavelength
     own = (Card("FITTER", f"gpu_psf {__version__}"), Card("IN_IMG", os.path.basename(inputs[0])[:60]),
            Card(ORIGIN, os.path.basename(inputs[1])[:60]),
-           Card("YREF", str(found.reference), "what the shift in y is measured against"),
+           Card("YREF", str(found.reference), "reference of the shift in y"),
            Card("XSHERR", found.x.error(), "pixels, largest uncertainty of the shift in x"),
            *([Card("YSHERR", found.y.error(), "pixels, the same in y")] if found.reference is Reference.LINES else []))
     carried = tuple(card for card in cards if card.key in _CARRIED)

@@ -120,7 +120,7 @@ class CupyModule(Module):
         self._number = device
         count = device_count(cupy)
         if device >= count:
-            raise InputError(f"device is {device}, but there are {count} CUDA devices: choose 0 to {count - 1}")
+            raise InputError(f"device is {device}, must be 0 to {count - 1}: there are {count} CUDA devices")
         cupy.cuda.Device(device).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._stream.use()
@@ -183,7 +183,7 @@ def device_count(cupy: Any = None) -> int:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:
-        raise NoDevice(f"a CUDA device and there is none ({error})",
+        raise NoDevice(f"a CUDA device, but none was found ({error})",
                        "use -m numpy, or a machine with a GPU") from error
     if count == 0:
         raise NoDevice("a CUDA device and there is none", "use -m numpy, or a machine with a GPU")

@@ -66,7 +66,7 @@ class Extract(Work):
     def _compute(self) -> None:
         frame = extract(self._scene.image, self._scene.psf, self._config)
         if frame is None:
-            raise InternalError("the extraction gave no frame")
+            raise InternalError("the extraction returned no frame")
         self._result = frame
 
     def measure(self) -> Any:

@@ -81,8 +81,8 @@ def sharing_figure(campaign: Campaign, path: Path) -> None:
         ax.set_xticks(sorted({n for _, n in gain}))
         ax.set_ylim(0, max([*(g for g in gain.values()), 1.0]) * 1.15)
         ax.grid(True, alpha=0.3)
-        ax.set_ylabel("work together / work of one alone", fontsize=8)
-    _legend(figure, axes, len(tests), extra="grey: each as fast as alone (full), no gain (dotted)")
+        ax.set_ylabel("rate of all together / rate of one alone", fontsize=8)
+    _legend(figure, axes, len(tests), extra="grey: each as fast as alone (solid), no gain (dotted)")
     save(figure, path)
 
 
@@ -102,7 +102,8 @@ def time_figure(campaign: Campaign, path: Path) -> None:
                   for s in samples]
         if any(v is not None for v in values):
             panels.append((title, values))
-    figure, axes = _grid(len(panels), 1, f"While it ran, {campaign.label}", width=10.5, height=1.5)
+    figure, axes = _grid(len(panels), 1, "State of the machine during the run, "
+                                         f"{campaign.label}", width=10.5, height=1.5)
     tests = _shade(axes[:, 0], campaign, minute)
     for ax, (title, values) in zip(axes[:, 0], panels, strict=True):
         steps = title == "processes"
@@ -111,7 +112,7 @@ def time_figure(campaign: Campaign, path: Path) -> None:
         ax.set_ylabel(title, fontsize=8)
         ax.set_ylim(0, 1.08 * max((v for v in values if v), default=1.0))
         ax.margins(x=0.01)
-    axes[-1, 0].set_xlabel("minutes of running, pauses cut out; red lines: a GPU held back its clocks")
+    axes[-1, 0].set_xlabel("minutes of running time, without pauses; red lines: a GPU reduced its clocks")
     figure.legend(tests.values(), tests, loc="outside lower center", ncols=8, fontsize=7)
     save(figure, path)
 

@@ -27,7 +27,7 @@ def device_info(module: str | None = None, *, measure: bool = True,
     if module not in (None, "numpy", "cupy"):
         raise InputError(f"module is {module!r}, must be numpy or cupy")
     probe, no_driver = open_probe()
-    count, no_cupy = 0, "not asked for"
+    count, no_cupy = 0, "not requested"
     if module != "numpy":
         try:
             count, no_cupy = device_count(), ""
@@ -81,7 +81,7 @@ def info_lines(info: Mapping[str, Any]) -> list[str]:
                   f"{gpu['compute_capability']}; CUDA {gpu['cuda_runtime']}, driver for {gpu['cuda_driver']}, "
                   f"cupy {gpu['version']}{_measured(gpu)}"]
     if not info["gpus"]:
-        lines.append(f"GPU: none can be used: {info['no_gpu']}")
+        lines.append(f"GPU: none usable: {info['no_gpu']}")
     lines += [f"driver {d['driver']}: device {d['index']} is {d['name']}, "
               + ("power limit unknown" if d["power_limit"] is None else f"power limit {d['power_limit']:.0f} W")
               for d in info["driver"]]

@@ -115,16 +115,17 @@ def read_campaign(folder: Path, label: str | None = None) -> Campaign:
     try:
         machine = json.loads((folder / MACHINE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{folder} holds no campaign of gpu_stress ({MACHINE} cannot be read)") from error
+        raise InputError(f"{folder} holds no campaign of gpu_stress ({MACHINE} cannot be read): give another "
+                         "folder") from error
     if not fits(machine, _MACHINE):
-        raise InputError(f"{folder / MACHINE} does not describe a machine: name another folder")
+        raise InputError(f"{folder / MACHINE} does not describe a machine: give another folder")
     name = str(label or machine["host"])
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         results = [p.result for p in outcome.processes] if outcome.status in MEASURED else []
         if not fits(outcome.facts, _FACTS) or not fits(results, [_RESULT]):
-            raise InputError(f"{folder} holds a campaign of another program, or what {outcome.name} gave is damaged: "
-                             "name one of gpu_stress")
+            raise InputError(f"{folder} holds a campaign of another program, or the output of {outcome.name} is "
+                             "damaged: give a folder of gpu_stress")
         groups.setdefault(outcome.name, []).append(outcome)
     rows = [_row(group) for group in groups.values()]
     tests = list(dict.fromkeys((r.module, r.test) for r in rows))

@@ -41,8 +41,8 @@ class Sampler:
         try:
             import psutil
         except ImportError as error:
-            raise InputError("samples need psutil, which is not installed: install gpu_extract[stress], "
-                             "or run with --no-samples") from error
+            raise InputError("samples need psutil, which is not installed: install gpu_extract[stress], or run with "
+                             "--no-samples") from error
         self._psutil = psutil
         self._probe = probe
         self._interval = interval

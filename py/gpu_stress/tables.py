@@ -22,7 +22,7 @@ def summary(campaign: Campaign) -> list[str]:
         f"{m['host']}: {m['processor']}, {m['cores']} cores, {memory}; {libraries}",
         f"{campaign.done} of {campaign.planned} sets done: "
         + ", ".join(f"{n} {status}" for status, n in counts.items()),
-        (f"results: all {checked} that were checked are right" if not errors else
+        (f"results: all {checked} checked results are right" if not errors else
          f"results: {errors} of {checked} WRONG, in {', '.join(wrong)}"),
         "sampler: " + (f"{len(campaign.samples)} samples, {100 * cost:.2f} % of one core"
                        if cost is not None else "no samples")]
@@ -36,8 +36,8 @@ def rate_table(campaign: Campaign) -> Table:
             for r in campaign.rows if r.procs == 1 and r.rate is not None]
     return Table("One process", ("module", "test", "shape", "dtype", "Hz", "MByte/sec", "both ways", "GFlop/s",
                                  "median", "+-", "errors"), tuple(rows),
-                 "Hz, MByte/sec (one array one way) and both ways: by the wall clock, checks included. "
-                 "median and +-: of one cycle, checks left out.", left=4)
+                 "Hz, MByte/sec (one array one way) and both ways refer to wall-clock time, including checks. median "
+                 "and +- refer to one cycle, without checks.", left=4)
 
 
 def sharing_table(campaign: Campaign) -> Table:
@@ -53,9 +53,9 @@ def sharing_table(campaign: Campaign) -> Table:
         rows.append((*key, *cells))
     header = ("module", "test", "shape", "dtype", *(f"{n} process{'es' * (n > 1)}" for n in counts))
     return Table("Sharing", header, tuple(rows),
-                 "Work done by all processes together in the time in which all work, relative to one alone; in "
-                 "brackets the share of its lone speed that each one keeps. no overlap: too short, the processes "
-                 "never worked at the same time.", left=4)
+                 "Work done by all processes together while all of them work, relative to one alone. In brackets: the "
+                 "share of its speed alone that each one keeps. no overlap: too short, the processes never worked at "
+                 "the same time.", left=4)
 
 
 def trouble_table(campaign: Campaign) -> Table:
@@ -79,8 +79,8 @@ def load_table(campaign: Campaign) -> Table:
                      number(x.clock), number(x.hottest, 3), ", ".join(x.throttle) or NONE]
         rows.append(tuple(line))
     extra = ("GPU %", "GPU GiB", "W", "MHz", "max C", "throttled by") if gpu else ()
-    return Table("The machine meanwhile", (*header, *extra), tuple(rows),
-                 "Means over a set; memory and temperature: the largest." + ("" if gpu else " No GPU was sampled."))
+    return Table("State of the machine", (*header, *extra), tuple(rows),
+                 "Means over a set, except memory and temperature: maxima." + ("" if gpu else " No GPU was sampled."))
 
 
 def ratio_table(title: str, pairs: Sequence[tuple[Row, Row]], names: tuple[str, str],

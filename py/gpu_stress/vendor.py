@@ -70,8 +70,8 @@ def ask(tool: Tool) -> Found:
     except OSError as error:
         return Found(SILENT, f"{tool.name}: cannot be started: {error.strerror}")
     if code is None:
-        return Found(HUNG, f"{tool.name} DID NOT END within {tool.limit:g} s: give it more (--timeout), or have the "
-                           "GPU checked")
+        return Found(HUNG, f"{tool.name} DID NOT END within {tool.limit:g} s: give it more time (--timeout), or have "
+                           "the GPU checked")
     try:
         status, said = tool.read(_json(out))
     except (ValueError, KeyError, TypeError, AttributeError):

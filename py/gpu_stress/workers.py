@@ -66,5 +66,5 @@ def run_workers(argv: Sequence[str], procs: int, timeout: float | None = None) -
 def _result_of(ended: Ended) -> dict[str, Any]:
     if ended.result is None:
         raise InternalError(f"process {ended.index} ended without a result ({ended.status}): "
-                            f"{ended.said or 'it said nothing'}")
+                            f"{ended.said or 'no message'}")
     return {**ended.result, "pid": ended.pid}

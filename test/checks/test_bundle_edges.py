@@ -60,7 +60,7 @@ def test_the_overlap_is_that_of_the_spots(family):
     found = max(overlap(psf, 2, wave) for wave in stretches)
     assert found > TOGETHER
     assert too_close(psf, plan)[0].startswith(
-        f"fibres 2 and 3 are of different bundles, and their spots overlap by {found:.0e}. ")
+        f"fibres 2 and 3 belong to different bundles, but their spots overlap by {found:.0e}. ")
 
 
 def test_bundles_apart_and_whole_ones_are_not_told_of():

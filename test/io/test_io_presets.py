@@ -42,7 +42,7 @@ def test_presets_of_a_file_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "chosen", "words"), [
-    ("[a]\nwavelength = 1, 2, 0.5\n[b]\nwavelength = 3, 4, 0.5\n", "", "0 presets are for camera 'z0'; name one: "),
+    ("[a]\nwavelength = 1, 2, 0.5\n[b]\nwavelength = 3, 4, 0.5\n", "", "0 presets are for camera 'z0'; choose one: "),
     ("[a]\ncamera=z\nwavelength=1,2,1\n[b]\ncamera=z\nwavelength=3,4,1\n", "", "2 presets are for camera 'z0'"),
     ("[coarse]\nwavelength = 1, 2, 0.5\n", ":coarze", "no preset 'coarze'; there are coarse; did you mean coarse?"),
     ("[a]\nwavelength = 1, 2\n", "", "preset a needs wavelength = FIRST, LAST, STEP"),

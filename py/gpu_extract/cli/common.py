@@ -61,8 +61,8 @@ class Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse an empty word, which a shell makes of a variable that is not set: it would count as not given."""
         if "" in arg_strings and action.nargs not in (argparse.PARSER, argparse.REMAINDER) and action.default != "":
-            raise argparse.ArgumentError(action, "its value is empty (a variable that is not set?); give one, or leave "
-                                                 "it out")
+            raise argparse.ArgumentError(action, "its value is empty (an unset variable?); give a value, or leave the "
+                                                 "option out")
         return super()._get_values(action, arg_strings)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -114,8 +114,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-v", "--verbose", action="store_const", const="debug", dest="loglevel",
                        help="the same as --loglevel debug")
     group.add_argument("--log-times", metavar="WHEN", default=None, choices=WHEN,
-                       help="begin each line of the log with the time (UTC): on, off, or auto, which is on unless the "
-                            "log goes to a terminal (default: GPU_EXTRACT_LOG_TIMES, else auto)")
+                       help="start each line of the log with the time (UTC): on, off, or auto, which means on unless "
+                            "the log goes to a terminal (default: GPU_EXTRACT_LOG_TIMES, else auto)")
     group.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
 
 
@@ -231,24 +231,24 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, GpuExtractError):
         return str(error), error.code
     if is_interruption(error):
-        return "interrupted; files under their final names are whole, start again", ExitCode.START_AGAIN
+        return "interrupted; files under their final names are complete; start again", ExitCode.START_AGAIN
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("gpu_"):
-        return (f"{error.name} is not installed for {sys.executable}: install the package (README.md), which brings "
-                "what it needs, or take a Python that has it", ExitCode.INPUT)
+        return (f"{error.name} is not installed for {sys.executable}: install the package (README.md) with its "
+                "dependencies, or use a Python that has it", ExitCode.INPUT)
     if isinstance(error, TooOldError):
         return f"{error} ({sys.executable})", ExitCode.INPUT
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return f"{error.filename}: the name is too long for a file; give a shorter one", ExitCode.INPUT
+        return f"{error.filename}: the file name is too long; give a shorter one", ExitCode.INPUT
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-        return (f"standard output cannot be written: {error.strerror}; files under their final names are whole",
+        return (f"standard output cannot be written: {error.strerror}; files under their final names are complete",
                 ExitCode.OUTPUT)
     if damaged := _damaged_code(error):
-        return (f"{damaged}: this module's byte code is damaged, as Python leaves it where a disk is full; remove the "
-                "file, and start again", ExitCode.INPUT)
+        return (f"{damaged}: the byte code of this module is damaged, as happens when a disk is full; remove the file, "
+                "and start again", ExitCode.INPUT)
     if isinstance(error, FileNotFoundError) and error.filename is None:           # so os.getcwd raises it
-        return ("the current folder is not there any more; go to another one, or give names that begin with /",
+        return ("the current folder no longer exists; change to another one, or give names that begin with /",
                 ExitCode.INPUT)
     return (f"internal error: {type(error).__name__}: {error}; please report it with the output of --loglevel debug",
             ExitCode.INTERNAL)
@@ -352,8 +352,8 @@ def separated(convert: Callable[[str], T], what: str, *counts: int, by: str = ",
 
 
 GRID = separated(float, "a grid; give first,last,step in Angstrom, e.g. 5760,7620,0.8", 3)
-NAMES = separated(str, "a list of names with commas")
-NUMBERS = separated(int, "a list of whole numbers; give them with commas, e.g. 1,2,10")
+NAMES = separated(str, "a list of names separated by commas")
+NUMBERS = separated(int, "a list of whole numbers; separate them by commas, e.g. 1,2,10")
 
 
 def at_least(value: T, what: str, least: int = 1) -> T:

@@ -25,7 +25,7 @@ class CompileProgress:
 
     def __call__(self, done: int, count: int, left: float) -> None:
         if done == 0:
-            log.info(f"first use: {count} kernels are compiled and kept, about {_seconds(left)}")
+            log.info(f"first use: {count} kernels are compiled and cached, about {_seconds(left)}")
             return
         text = f"kernel {done} of {count}" + (f", about {_seconds(left)} left" if done < count else "")
         if on_terminal() or done == count or now() - self._said > _EVERY:
@@ -45,7 +45,7 @@ def counted_compiling(rank: int, level: str, recorder: "Recorder") -> AbstractCo
 
     def tell(name: str) -> None:
         module, function = name.split(".")[:2]
-        line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled, and kept"
+        line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled and cached"
         if rank == 0:
             log.info(line)
         elif LEVELS[level] <= LEVELS["info"]:          # the log of other ranks than the first is silent
@@ -110,8 +110,8 @@ def fill_cache(_: object, files: Sequence[str]) -> ExitCode:
     start_logging("info")
     kept = store()
     if kept is None or kept.folder is None:
-        raise OutputError("compiled kernels cannot be kept: no folder of yours that can be written to was found; set "
-                          "NUMBA_CACHE_DIR or XDG_CACHE_HOME to one")
+        raise OutputError("compiled kernels cannot be cached: you own no writable cache folder; set NUMBA_CACHE_DIR or "
+                          "XDG_CACHE_HOME to one")
     kernels = all_kernels(files)
     count = compile_all(lambda: kernels, tell=CompileProgress(), few=0.0)
     log.info(f"{len(kernels)} kernels in {kept.folder}, {count} of them new")

@@ -46,7 +46,7 @@ def check_device(open_device: Callable[[], "Device"], say: Callable[[str], None]
             why = said if isinstance(error, Differs) else f"{type(error).__name__}: {said[:300]}"
             say(f"{number} {step.name} FAILED: {why}: {step.remedy}")
             return ExitCode.CHECK_FAILED
-    say(f"{device.name} does what it has to")
+    say(f"{device.name} passes all checks")
     return ExitCode.DONE
 
 
@@ -64,8 +64,8 @@ def _copies(device: "Device") -> str:
     sent = np.random.default_rng(1).random(WORDS)
     found = tables_from(device, tables_on(device, {"sent": sent}), device.stream())["sent"]
     if not np.array_equal(found, sent):
-        raise Differs(f"{(found != sent).sum()} of {WORDS} numbers came back changed")
-    return f"{sent.nbytes >> 20} MB there and back, every bit the same"
+        raise Differs(f"{(found != sent).sum()} of {WORDS} numbers changed on the way")
+    return f"{sent.nbytes >> 20} MB there and back, identical bit by bit"
 
 
 def _kernel(device: "Device") -> str:
@@ -119,9 +119,9 @@ def _frame(device: "Device") -> str:
     return found
 
 
-INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"
-_BROKEN = "use --no-gpu, and tell whoever looks after this machine"
+INSTALL = "install gpu_extract[cuda12] or [cuda13], to match the driver (nvidia-smi shows its CUDA version)"
+_BROKEN = "use --no-gpu, and tell the administrator of this machine"
 STEPS = (Step("device", lambda device: f"{device.name}, {device.free_memory() / 1e9:.1f} GB free", _BROKEN),
          Step("copies", _copies, _BROKEN),
          Step("a kernel (NVRTC, cupy)", _kernel, INSTALL),
-         Step("a small frame", _frame, "use --no-gpu, and report it with these lines"))
+         Step("a small frame", _frame, "use --no-gpu, and report the problem with these lines"))

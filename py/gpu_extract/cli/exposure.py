@@ -120,7 +120,7 @@ def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder")
     if comm.rank == 0:
         remove_unclaimed(entry.output for entry in entries)
         for path in remove_leftovers(entry.output for entry in entries):
-            log.info(f"{path}: left behind by a run that was ended; removed")
+            log.info(f"{path}: left behind by a run that was killed; removed")
     return entries
 
 

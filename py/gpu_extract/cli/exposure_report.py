@@ -69,7 +69,7 @@ def log_summary(entries: Sequence[Entry], outcomes: Sequence[Outcome],
     """The table, the counts with the rate, how long ranks waited for files, the start, the memory."""
     for outcome in outcomes:
         if outcome.state == State.DONE and outcome.words:
-            log.info(f"{entries[outcome.number].name}: made again: {outcome.words}")
+            log.info(f"{entries[outcome.number].name}: extracted again: {outcome.words}")
     for line in table(entries, {o.number: o for o in outcomes}):
         log.info(line)
     done = sum(o.state == State.DONE for o in outcomes)
@@ -113,11 +113,11 @@ def verdict(entries: Sequence[Entry], outcomes: Sequence[Outcome], code: int) ->
         return
     busy = sum(o.state == State.ELSEWHERE for o in outcomes)
     if busy:
-        raise StoppedCleanly(f"another run is at work on {busy} of the frames; {counted(len(entries), outcomes)}; "
-                             "start again when it is done, to see to them")
+        raise StoppedCleanly(f"another run is working on {busy} of the frames; {counted(len(entries), outcomes)}; "
+                             "start again when it has finished, to complete them")
     if code == ExitCode.START_AGAIN:
-        raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to go on")
+        raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to continue")
     names = [entries[o.number].name for o in outcomes if o.state == State.FAILED]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     raise _ERRORS[ExitCode(code)](f"{len(names)} of {len(entries)} frames failed: {', '.join(names[:_SHOWN])}{more}; "
-                                  "the reasons stand above")
+                                  "the reasons are above")

@@ -36,7 +36,7 @@ def check_simulation(args: argparse.Namespace) -> None:
     """Raise InputError where the options make no sense together."""
     at_least(args.simulate, "--simulate")
     if args.output is None:
-        raise InputError("--simulate needs -o FOLDER: frames and simulated images go there")
+        raise InputError("--simulate needs -o FOLDER, for frames and simulated images")
     if args.psf is not None:
         raise InputError("--simulate makes its own PSFs; leave -p out")
 

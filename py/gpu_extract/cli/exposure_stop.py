@@ -71,7 +71,7 @@ def end_now(prog: str) -> None:
     take_signals(SIGNALS, signal.SIG_IGN)
     launch = find_launch()
     if launch is None or launch.rank == 0:
-        complain(prog, "stopped on request; what was in work is dropped, start again to go on")
+        complain(prog, "stopped on request; unfinished frames are dropped; start again to continue")
     tell(Mark.ENDS_ALL, ExitCode.START_AGAIN)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -122,7 +122,7 @@ def read_shared(args: argparse.Namespace, comm: "Comm", early: Early) -> Job:
         import gpu_extract.run  # noqa: F401     these ranks wait for the files: the libraries are loaded meanwhile
     image, psf, config = comm.share(read)
     if not comm.one_copy and comm.rank == 0:
-        log.warning("a node has too little shared memory (/dev/shm) for the image: each rank keeps a copy")
+        log.warning("a node has too little shared memory (/dev/shm) for the image: each rank keeps its own copy")
     if whole:
         return replace(whole[0], image=replace(whole[0].image, pix=image.pix, ivar=image.ivar), psf=psf)
     return Job(image, psf, config, None, (), Inputs("", ""))
@@ -155,7 +155,7 @@ def announce(run: Run, device: str) -> None:
         log.warning("--nvtx is ignored: no GPU is used")
     # the usual number is in every command that was spelt out
     if run.job.psf.bundle is not None and run.args.bundlesize not in (None, type(run.job.config).bundlesize):
-        log.warning("--bundlesize is ignored: BUNDLE of the PSF says which fibres share a bundle")
+        log.warning("--bundlesize is ignored: the PSF's BUNDLE gives the bundle of each fibre")
     for sentence in ignored(run.args):
         log.warning(sentence)
 

@@ -57,7 +57,8 @@ def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs
         return Inputs(args.input, args.psf)
     if args.input or args.psf:
         given, missing = ("-i", "-p") if args.input else ("-p", "-i")
-        raise InputError(f"{given} is given without {missing}; give both, or neither for the embedded simulated frame")
+        raise InputError(f"{given} is given without {missing}; give both, or neither to extract the embedded simulated "
+                         "frame")
     from gpu_extract.simulate.embedded import embedded_default
 
     log.info("no -i and -p: extracting the embedded simulated frame")
@@ -149,8 +150,8 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
     wavelength = args.wavelength or (preset.wavelength if preset else None)
     psferr = preset.psferr if args.psferr is None and preset else args.psferr
     if wavelength is None:
-        raise ConfigError(f"no wavelength grid: CAMERA of the image is {image.get('CAMERA')!r}, which no preset "
-                          "is for; give -w first,last,step or --preset NAME")
+        raise ConfigError(f"no wavelength grid: the image's CAMERA is {image.get('CAMERA')!r}, which has no preset; "
+                          "give -w first,last,step or --preset NAME")
     config = ExtractConfig(wavelength, psferr=psferr, **_given(args), model=bool(args.model or args.qa))
     if not args.barycentric_correction:
         return config
@@ -166,7 +167,7 @@ def _of_preset(args: argparse.Namespace, image: "Image", psf: "PsfModel") -> str
     if preset is None or (low <= preset.wavelength[0] and preset.wavelength[1] <= high):
         return ""
     chosen = "" if args.preset else f", as the image's CAMERA is {image.get('CAMERA')}"
-    return f"; they are those of the preset {preset.name}{chosen}: give -w first,last,step, or another --preset"
+    return f"; they come from the preset {preset.name}{chosen}: give -w first,last,step, or another --preset"
 
 
 def _headers(image: "Image") -> "list[Sequence[Card]]":
@@ -194,9 +195,9 @@ def check_files(args: argparse.Namespace) -> None:
     check_targets(found, inputs, plain=[*found.keys() - outputs(args, plain=False)])
     for path in found.values() if args.no_overwrite else ():
         if os.path.exists(path):
-            raise InputError(f"{path}: exists, and --no-overwrite says not to replace it; give another name")
+            raise InputError(f"{path}: exists, and --no-overwrite forbids replacing it; give another name")
     for left in remove_leftovers(found.values()):
-        log.info(f"{left}: left behind by a run that was ended; removed")
+        log.info(f"{left}: left behind by a run that was killed; removed")
 
 
 def equivalent_command(args: argparse.Namespace, job: Job) -> str:

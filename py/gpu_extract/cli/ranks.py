@@ -85,15 +85,15 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
 
     def lost(words: str, starting: bool, asked: bool) -> int:
         if asked:
-            complain(prog, f"rank {launch.rank} was asked to end by a signal, and {words}; all ranks are ended, start "
-                     "again")
+            complain(prog, f"rank {launch.rank} was sent a signal to end, and {words}; all ranks were ended; start "
+                           "again")
             return ExitCode.START_AGAIN
         if not starting:
             complain(prog, _lost(launch, words))
             return ExitCode.INTERNAL
         if launch.node_rank == 0:
-            complain(prog, f"MPI cannot start under {launch.program} (it {words}; what it has to say stands above): "
-                     "the launcher must fit the MPI that mpi4py finds: " + _LAUNCHERS)
+            complain(prog, f"MPI cannot start under {launch.program} (it {words}; its message is above): the launcher "
+                           "must match the MPI that mpi4py finds: " + _LAUNCHERS)
         return ExitCode.INPUT
 
     def beside(child: int) -> Callable[[bool], None]:
@@ -112,7 +112,7 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
 
 def _lost(launch: Launch, words: str) -> str:
     """What to say where a rank was lost."""
-    return (f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was there enough "
+    return (f"rank {launch.rank} was lost: it {words}; all ranks were ended; check the system's log (was there enough "
             "memory?) and start again")
 
 
@@ -195,8 +195,8 @@ def _wrong_launcher(launch: Launch, library: str) -> str:
         mend = f"start it with srun {_SRUN.get(library, '--mpi=pmix (srun --mpi=list shows what there is)')}"
     else:
         mend = f"start it with {_MPIEXEC.get(library, 'the mpiexec of that MPI')}, or install the MPI of this mpiexec"
-    return (f"{launch.program} started {launch.size} processes, but each is alone in a world of its own, and would do "
-            f"all the work; MPI here is {library}: {mend}")
+    return (f"{launch.program} started {launch.size} processes, but each is alone in its own MPI world, and would do "
+            f"all the work; the MPI library is {library}: {mend}")
 
 
 def _unexpected(prog: str, launch: Launch | None, error: BaseException) -> None:

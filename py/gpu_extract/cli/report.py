@@ -49,7 +49,7 @@ def warnings_of(frame: "Frame") -> list[str]:
     """A sentence for each fibre that was dropped, and for whatever else the extraction noticed."""
     dropped = [f"fibre {fibre} is dropped: {reason}" for fibre, reason in frame.notes.get("dropped", {}).items()]
     if dropped:
-        dropped.append("a dropped fibre is in no model: its light, if any, may raise the flux of the fibres beside it")
+        dropped.append("a dropped fibre is not modelled: its light, if any, may raise the flux of neighbouring fibres")
     return [*dropped, *frame.notes.get("warnings", ())]
 
 
@@ -67,7 +67,7 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
         log.info(f"chi2pix: median {np.median(frame.chi2pix[good]):.4f} over unmasked bins")
     if odd := masked_pixels(frame, "odd_pixels"):
         bins = int(np.count_nonzero(frame.mask & SpecMask.ODDPIX))
-        log.info(f"odd pixels: {odd} taken as masked, in {bins} bins (--keep-odd uses them)")
+        log.info(f"odd pixels: {odd} treated as masked, in {bins} bins (--keep-odd uses them)")
     if frame.notes.get("passes", 1) > 1:
         bins = int(np.count_nonzero(frame.mask & SpecMask.COSMIC))
         log.info(f"passes: {frame.notes['passes']}, read noise from {frame.notes['read_noise']}; "
@@ -75,8 +75,8 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
                  f"{bins} bins COSMIC (--keep-cosmics uses them)")
     levels = [notes["background_0"] for notes in frame.notes.get("bundles", {}).values() if "background_0" in notes]
     if levels:
-        log.info(f"background: {min(levels):.4g} to {max(levels):.4g} electron in a pixel, the mean of a bundle's rows "
-                 "(HDU BACKGROUND)")
+        log.info(f"background: {min(levels):.4g} to {max(levels):.4g} electron per pixel, averaged over the rows of a "
+                 "bundle (HDU BACKGROUND)")
     if frame.status is not None:
         counts = count_bins(frame.status, frame.mask)
         ways = ", ".join(f"{count} {each.name}" for each, count in counts.items() if isinstance(each, Status) and count)

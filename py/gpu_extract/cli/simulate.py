@@ -96,7 +96,8 @@ def _reference_grid(args: argparse.Namespace, config: "SimConfig") -> tuple[floa
     if grid is None and preset is not None and config.band != "tiny":
         grid = preset.wavelength
     if grid is None:
-        raise InputError("--reference needs a grid for this camera: give -w first,last,step, e.g. 6020,6090,0.8")
+        raise InputError("--reference needs a wavelength grid for this camera: give -w first,last,step, e.g. "
+                         "6020,6090,0.8")
     low, high = DETECTORS[config.band].wave
     first, last, step = ExtractConfig(wavelength=grid).wavelength
     if first < low or last > high:

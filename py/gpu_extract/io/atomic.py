@@ -46,8 +46,8 @@ def atomic(path: FileName, commit: Commit = at_once) -> Iterator[Path]:
             with suppress(OSError):          # some file systems cannot; the file is whole under its name all the same
                 _to_disk(target.parent)
         except OSError as error:
-            raise OutputError(f"{path}: cannot be written: {_why(error, target.parent)}; "
-                              "nothing under this name was changed") from error
+            raise OutputError(f"{path}: cannot be written: {_why(error, target.parent)}; no file was "
+                              "changed") from error
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -89,11 +89,11 @@ def check_target(path: FileName, *, endings: tuple[str, ...] = (), make: str | N
     if make is not None and folder == Path(os.path.realpath(make)):
         folder = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not folder.exists():
-        check_local(os.fspath(path), "give the name of a file on a disk here, and send it there from that")
+        check_local(os.fspath(path), "give the name of a local file, and upload it afterwards")
         raise OutputError(f"{path}: the folder {folder} does not exist; make it, or give another name")
     _check_writable(folder, path)
     if endings and not (target.name.endswith(endings) and os.fspath(path).endswith(endings)):
-        raise InputError(f"{path}: a FITS file's name ends in {' or '.join(endings)}; give another name")
+        raise InputError(f"{path}: the name of a FITS file must end in {' or '.join(endings)}; give another name")
 
 
 def check_targets(outputs: Mapping[str, str], inputs: Mapping[str, str | None] | None = None, *,
@@ -121,7 +121,7 @@ def check_folder(path: FileName) -> None:
     """Raise OutputError where `path` could not become a folder of files; costs nothing, so ask before the work."""
     target = Path(os.path.realpath(path))
     if _kind(target / "x", path) is None and not target.exists():
-        check_local(os.fspath(path), "give the name of a folder on a disk here, and send it there from that")
+        check_local(os.fspath(path), "give the name of a local folder, and upload it afterwards")
     _check_writable(next(folder for folder in (target, *target.parents) if folder.exists()), path)
 
 
@@ -144,7 +144,7 @@ def _kind(target: Path, path: FileName) -> int | None:
 def _check_writable(folder: Path, path: FileName) -> None:
     """Raise OutputError where nothing can be made in a folder for `path`."""
     if not folder.is_dir():
-        raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")
+        raise OutputError(f"{path}: {folder} is not a folder; remove it, or give another name")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"{path}: the folder {folder} is not writable; change its permissions, or give another name")
 
@@ -178,5 +178,5 @@ def _why(error: OSError, folder: Path) -> str:
         return error.strerror
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
-        return f"a write fell short; {free / 1e6:.1f} MB are free on the disk"
+        return f"a write was incomplete; {free / 1e6:.1f} MB are free on the disk"
     return " ".join(str(error).split())

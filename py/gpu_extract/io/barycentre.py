@@ -79,9 +79,9 @@ def _exposure(*headers: Iterable[Card]) -> tuple[tuple[float, float], float]:
     start = next((everything[k] for k in _DATES if everything.get(k) is not None), None)
     if target is None or start is None:
         what = "target" if target is None else "date"
-        raise InputError(f"the barycentric correction needs a {what}, but the header has none; needed are "
-                         "TARGTRA and TARGTDEC (or SKYRA/SKYDEC, TELRA/TELDEC, RA/DEC) and MJD-OBS (or MJD); "
-                         "leave --barycentric-correction out, or add them")
+        raise InputError(f"the barycentric correction needs a {what}, but the header has none; it must have TARGTRA "
+                         "and TARGTDEC (or SKYRA/SKYDEC, TELRA/TELDEC, RA/DEC) and MJD-OBS (or MJD); add them, or "
+                         "leave --barycentric-correction out")
     ra, dec = _number(target[0], "RA", 0, 360), _number(target[1], "DEC", -90, 90)
     exposure = _number(everything.get("EXPTIME", 0.0), "EXPTIME", 0, 1e7)
     mjd = _number(start, "MJD", 0, 1e5) + 0.5 * exposure / _SECONDS_PER_DAY
@@ -91,8 +91,8 @@ def _exposure(*headers: Iterable[Card]) -> tuple[tuple[float, float], float]:
 def _number(value: Any, name: str, low: float, high: float) -> float:
     number = number_of(value)
     if not low <= number <= high:
-        raise InputError(f"the header's {name} is {value!r}, the barycentric correction needs a number from "
-                         f"{low:g} to {high:g}; correct the header, or leave --barycentric-correction out")
+        raise InputError(f"the header's {name} is {value!r}, must be a number from {low:g} to {high:g} for the "
+                         "barycentric correction; correct the header, or leave --barycentric-correction out")
     return number
 
 

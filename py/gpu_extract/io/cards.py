@@ -68,7 +68,7 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
     """What the header at byte `start` says of HDU `number`. Raises Odd."""
     cards = _Cards(header)
     if number == 0 and not cards.logical("SIMPLE"):
-        raise Odd("SIMPLE is not T: the file says itself that it is no standard FITS file")
+        raise Odd("SIMPLE is not T: the file declares itself not to be standard FITS")
     kind = "IMAGE" if number == 0 else cards.text("XTENSION").upper()
     bitpix = _bitpix(cards, "BITPIX")
     axes = tuple(cards.integer(f"NAXIS{n + 1}", lowest=0) for n in range(cards.integer("NAXIS", 0, MOST_AXES)))
@@ -96,7 +96,7 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
 def _bitpix(cards: "_Cards", key: str) -> int:
     value = cards.integer(key)
     if value not in (8, 16, 32, 64, -32, -64):
-        raise Odd(f"{key} is {value}, allowed are 8, 16, 32, 64, -32, -64")
+        raise Odd(f"{key} is {value}, must be 8, 16, 32, 64, -32 or -64")
     return value
 
 
@@ -115,10 +115,10 @@ def _check_columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...
     for n, form in enumerate(forms, 1):
         match = _FORM.match(form)
         if match is None:
-            raise Odd(f"TFORM{n} is {form!r}, needed is a number and one of {''.join(sorted({*_WIDTH, 'X'}))}")
+            raise Odd(f"TFORM{n} is {form!r}, must be a number and one of {''.join(sorted({*_WIDTH, 'X'}))}")
         repeat = int(match[1] or 1)
         if match[2] in "PQ" and repeat > 1:
-            raise Odd(f"TFORM{n} is {form!r}: a row has one such array, or none")
+            raise Odd(f"TFORM{n} is {form!r}: a row must have one such array, or none")
         width += ceil(repeat / 8) if match[2] == "X" else repeat * _WIDTH[match[2]]
     if width != axes[0]:
         raise Odd(f"NAXIS1 is {axes[0]}, but its columns (TFORMn) take {width} bytes")
@@ -136,7 +136,7 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
     bitpix = _bitpix(cards, "ZBITPIX")
     sizes = [cards.integer(f"ZNAXIS{n + 1}", 1) for n in range(cards.integer("ZNAXIS", 1, MOST_AXES))]
     if prod(sizes) * abs(bitpix) // 8 > MOST_BYTES:
-        raise Odd(f"a compressed image of {_times(sizes)} pixels (ZNAXISn), allowed are {MOST_BYTES} bytes")
+        raise Odd(f"a compressed image of {_times(sizes)} pixels (ZNAXISn), at most {MOST_BYTES} bytes are allowed")
     tiles = [cards.integer(f"ZTILE{n + 1}", 1, default=size if n == 0 else 1) for n, size in enumerate(sizes)]
     if any(tile > size for tile, size in zip(tiles, sizes, strict=True)):
         raise Odd(f"tiles of {_times(tiles)} pixels (ZTILEn), the image has {_times(sizes)}")
@@ -145,7 +145,8 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
         raise Odd(f"NAXIS2 is {axes[1]}, but the compressed image has {rows} tiles")
     for name, key in cards.parameters():
         if name in _PARAMETERS and cards.integer(key) not in _PARAMETERS[name]:
-            raise Odd(f"{name} ({key}) is {cards.integer(key)}, allowed are {', '.join(map(str, _PARAMETERS[name]))}")
+            raise Odd(f"{name} ({key}) is {cards.integer(key)}, must be one of "
+                      f"{', '.join(map(str, _PARAMETERS[name]))}")
     return _rounded(cards)
 
 
@@ -169,7 +170,7 @@ class _Cards:
         self._values: dict[str, bytes] = {}
         for key, value in _relevant(header):
             if self._values.setdefault(key, value).split(b"/")[0].strip() != value.split(b"/")[0].strip():
-                raise Odd(f"{key} stands twice in the header, with different values")
+                raise Odd(f"{key} occurs twice in the header, with different values")
 
     def integer(self, key: str, lowest: int | None = None, highest: int | None = None, *,
                 default: int | None = None) -> int:

@@ -52,8 +52,8 @@ def verify(handle: BinaryIO, layouts: Sequence[Layout], known: Mapping[int, tupl
     """
     bad = [text for layout in layouts for text in _mismatch(handle, layout, known)]
     if bad:
-        raise InputError(f"{'; '.join(bad)}: the file changed after it was written or is corrupt; "
-                         "fetch it again; gpu_extract and gpu_compare read it as it is with --ignore-checksums")
+        raise InputError(f"{'; '.join(bad)}: the file was changed after it was written, or is corrupt; fetch it again; "
+                         "with --ignore-checksums, gpu_extract and gpu_compare read it as it is")
 
 
 def _mismatch(handle: BinaryIO, hdu: Layout, known: Mapping[int, tuple[int, int]]) -> list[str]:

@@ -122,10 +122,10 @@ def count_cards(frame: Frame) -> list[Card]:
         return []
     counts = count_bins(frame.status, frame.mask)
     odd = [] if not frame.notes else [
-        Card("NODDPIX", masked_pixels(frame, "odd_pixels"), "Pixels without sense, taken as masked")]
+        Card("NODDPIX", masked_pixels(frame, "odd_pixels"), "Odd pixels, treated as masked")]
     passes = [] if frame.notes.get("passes", 1) == 1 else [
         Card("PASSES", int(frame.notes["passes"]), "How often the image was solved"),
-        Card("RDNFROM", str(frame.notes["read_noise"]), "Where the read noise was taken from"),
+        Card("RDNFROM", str(frame.notes["read_noise"]), "Source of the read noise"),
         Card("NREJECT", masked_pixels(frame, "rejected"), "Pixels that stood out from the model, masked"),
         Card("NCOSMIC", int(np.count_nonzero(frame.mask & SpecMask.COSMIC)), "Bins with mask bit COSMIC")]
     return [*(Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()), *odd,

@@ -52,7 +52,7 @@ def rows_of(hdu: Any) -> np.ndarray:
     """The rows of a table HDU as a structured array in native byte order."""
     table = data_of(hdu)
     if table.dtype.names is None:
-        raise InputError(f"HDU {hdu.name} is an image, needed is a table")
+        raise InputError(f"HDU {hdu.name} is an image, must be a table")
     columns = {}
     for name in hdu.columns.names:
         column = np.asarray(table[name])

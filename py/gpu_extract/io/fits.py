@@ -53,7 +53,7 @@ def open_fits(path: FileName, *, check: bool = True, take: Sequence[str] = ()) -
         except Exception as error:
             if not _of_astropy(error) or (isinstance(error, OSError) and error.errno):     # it is the disk
                 raise
-            raise InputError(f"its content cannot be understood ({_short(error)}); {_AGAIN}") from error
+            raise InputError(f"its content cannot be interpreted ({_short(error)}); {_AGAIN}") from error
 
 
 @contextmanager
@@ -90,8 +90,8 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
         except Odd as error:
             raise InputError(f"the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
         if layout.end > source.limit:         # no more is unpacked
-            raise InputError(f"its header speaks of {layout.end} bytes up to the end of HDU {layout.name}, "
-                             f"allowed for a file of this size are {source.limit}; {_AGAIN}")
+            raise InputError(f"its header claims {layout.end} bytes up to the end of HDU {layout.name}, at most "
+                             f"{source.limit} are allowed for a file of this size; {_AGAIN}")
         if layout.name.upper() in wanted and can_be_taken(layout) and source.may_reach(layout.end):
             taken[len(found)] = take_out(source, layout)
         size = source.reach(layout.end)
@@ -100,12 +100,12 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
         found.append(layout)
         start = layout.end
     if not found:
-        raise InputError("not a FITS file, or its header is corrupt (its first header is not one that begins "
-                         "with SIMPLE and ends with END); give a FITS file, gzipped or not")
+        raise InputError("not a FITS file, or its header is corrupt (its first header must begin with SIMPLE and end "
+                         "with END); give a FITS file, gzipped or not")
     last = found[-1]
     if not source.is_blank_from(last.end):
-        raise InputError(f"truncated or corrupt: what follows HDU {last.name} at byte {last.end} "
-                         f"is not a whole HDU; {_AGAIN}")
+        raise InputError(f"truncated or corrupt: after HDU {last.name}, at byte {last.end}, no complete HDU follows; "
+                         f"{_AGAIN}")
     _unlike(found)
     _exact(found)
     return found
@@ -123,8 +123,9 @@ def _exact(found: Sequence[Layout]) -> None:
     """Raise InputError where an ivar or a mask was compressed with loss: zeros and bits are not what they were."""
     for layout in found:
         if layout.lossy and layout.name.upper().endswith(("IVAR", "MASK")):
-            raise InputError(f"HDU {layout.name} was compressed with loss, its values are rounded (a masked pixel may "
-                             "have a weight); compress the original without loss (fpack -g -q 0), or give it as it was")
+            raise InputError(f"HDU {layout.name} has lossy compression, so its values are rounded (a masked pixel may "
+                             "have a weight); compress the original without loss (fpack -g -q 0), or give it "
+                             "uncompressed")
 
 
 def _same_places(hdus: fits.HDUList, found: Sequence[Layout]) -> None:
@@ -134,7 +135,7 @@ def _same_places(hdus: fits.HDUList, found: Sequence[Layout]) -> None:
     theirs = [(info["datLoc"], info["datLoc"] + info["datSpan"]) for info in infos]
     if ours != theirs:
         odd = next((n for n, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), len(theirs))
-        raise InputError(f"the header of HDU {odd} is corrupt: it can be taken in two ways; {_AGAIN}")
+        raise InputError(f"the header of HDU {odd} is corrupt: it is ambiguous; {_AGAIN}")
 
 
 def _of_astropy(error: BaseException) -> bool:
@@ -164,7 +165,7 @@ def refuse_other(hdus: fits.HDUList, wanted: str) -> None:
     kind = next((str(h.header["PSFTYPE"]).strip() for h in hdus if "PSFTYPE" in h.header), "")
     for there, sign, advice in (
             ("an image", {"IMAGE", "IVAR"} <= names, "-i is for the image, -p for the PSF"),
-            ("a frame", {"FLUX", "IVAR", "RESOLUTION"} <= names, "its spectra are extracted already"),
+            ("a frame", {"FLUX", "IVAR", "RESOLUTION"} <= names, "its spectra are already extracted"),
             ("a PSF", bool(kind), "-i is for the image, -p for the PSF")):
         if sign and there == wanted:
             return
@@ -179,8 +180,8 @@ def find_optional(hdus: fits.HDUList, name: str) -> Any:
     named = [h for h in hdus if h.name.upper() == name.upper()]
     if len(named) > 1:
         versions = ", ".join(str(hdu.ver) for hdu in named)
-        raise InputError(f"has {len(named)} HDUs {named[0].name} (EXTVER {versions}), and nothing says which "
-                         "is wanted; give a file with one of them")
+        raise InputError(f"has {len(named)} HDUs {named[0].name} (EXTVER {versions}), so the choice is ambiguous; give "
+                         "a file with one of them")
     return named[0] if named else None
 
 

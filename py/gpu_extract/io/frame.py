@@ -134,8 +134,7 @@ def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndar
     """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file, and where
     IVAR is not 0 without data."""
     if "IVAR" in images and images["IVAR"][(images["MASK"] & np.uint32(SpecMask.NODATA)) != 0].any():
-        raise OutputError(f"{path}: not written: IVAR is not 0 where MASK says that there are no data; please report "
-                          "it")
+        raise OutputError(f"{path}: not written: IVAR is not 0 where MASK marks no data; please report it")
     bad = {name: int(np.count_nonzero(~np.isfinite(a))) for name, a in images.items() if a.dtype.kind == "f"}
     rows = {name: table[0] for name, table in tables.items() if table is not None}
     if frame.fibermap is not None:
@@ -158,8 +157,8 @@ def _keep_for_debugging(path: FileName, frame: Frame, images: Mapping[str, np.nd
     try:
         write_hdus(debug, hdus)
     except OutputError as error:
-        return f"a debug file could not be kept either ({error})"
-    return f"everything is in {debug}"
+        return f"a debug file could not be written either ({error})"
+    return f"all arrays are in {debug}"
 
 
 def write_model(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), commit: Commit = at_once) -> None:
@@ -182,8 +181,8 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
     Raises InputError where fibres have wavelengths of their own, for which such files have no room.
     """
     if frame.own_wave is not None:
-        raise InputError(f"{path}: a spectra file has one wavelength grid, and fibres of this PSF have their own; "
-                         "leave --spectra out, the frame has all")
+        raise InputError(f"{path}: a spectra file has one wavelength grid, but fibres of this PSF have their own; "
+                         "leave --spectra out, and use the frame")
     images = frame_images(frame)
     scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, {"SCORES": scores})
@@ -227,8 +226,8 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
         for name, array in arrays.items():
             if array is not None and OUTPUTS[name].kind is not None:
                 if array.dtype.kind not in "iu":
-                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file is "
-                                     "not one frame, make or fetch it again")
+                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, must be integers; the file is not "
+                                     "a consistent frame; make or fetch it again")
                 arrays[name] = array.astype(OUTPUTS[name].kind)
         flux, ivar = arrays["flux"], arrays["ivar"]
         if arrays["mask"] is None:
@@ -239,7 +238,7 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
             return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap,
                          own_wave=own_wave, unit=unit, **arrays)
         except InputError as error:
-            raise InputError(f"{error}; the file is not one frame, make or fetch it again") from error
+            raise InputError(f"{error}; the file is not a consistent frame; make or fetch it again") from error
 
 
 def _fibres(cards: Sequence[Card], nspec: int) -> np.ndarray:

@@ -57,7 +57,7 @@ def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noi
         _check_ivar(ivar)
         if mask is not None:
             if mask.dtype.kind not in "iu":
-                raise InputError(f"MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
+                raise InputError(f"MASK is of type {mask.dtype}, must be integers (ccdmask bits)")
             bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
             for rows in _slabs(len(mask)):
                 ivar[rows][(mask[rows] & bits) != 0] = 0
@@ -121,8 +121,8 @@ def _check_ivar(ivar: np.ndarray) -> None:
         return
     nan, negative = int(np.isnan(ivar).sum()), int((ivar < 0).sum())
     infinite = int(np.isinf(ivar).sum())
-    raise InputError(f"IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
-                     "allowed are finite numbers >= 0, and 0 for pixels to leave out")
+    raise InputError(f"IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; all must be finite and "
+                     ">= 0, with 0 for pixels to leave out")
 
 
 def _cleared(pix: np.ndarray, ivar: np.ndarray) -> np.ndarray:
@@ -130,7 +130,7 @@ def _cleared(pix: np.ndarray, ivar: np.ndarray) -> np.ndarray:
     odd = [(rows, bad) for rows in _slabs(len(pix)) if (bad := ~np.isfinite(pix[rows])).any()]
     count = sum(int(bad.sum()) for _, bad in odd)
     if count == pix.size:
-        raise InputError(f"IMAGE has not one finite pixel (all {count} are NaN or infinite); make the image again")
+        raise InputError(f"IMAGE has no finite pixel (all {count} are NaN or infinite); make the image again")
     trusted = sum(int((ivar[rows][bad] > 0).sum()) for rows, bad in odd)
     if trusted:
         raise InputError(f"IMAGE has {trusted} NaN or infinite pixels with ivar > 0; mask them, or set their ivar to 0")

@@ -38,7 +38,7 @@ def frame_loader(source: Any, **kwargs: Any) -> Spectrum:
     """
     with read_fileobj_or_hdulist(source, **kwargs) as hdus:
         if "GRID" in hdus:
-            raise ValueError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: read it "
+            raise ValueError("fibres of this frame have their own wavelengths, but a Spectrum has one axis: read it "
                              "with gpu_extract.read_frame, and make a Spectrum of each row")
         unit = units.Unit(hdus["FLUX"].header.get("BUNIT", "electron/Angstrom"))
         flux = native(hdus["FLUX"].data) * unit

@@ -39,8 +39,8 @@ def _ivar(uncertainty: Any) -> np.ndarray:
     if isinstance(uncertainty, InverseVariance):
         return array
     if not isinstance(uncertainty, StdDevUncertainty | VarianceUncertainty):
-        raise InputError(f"the image's uncertainty is {type(uncertainty).__name__}; known are StdDevUncertainty, "
-                         "VarianceUncertainty and InverseVariance")
+        raise InputError(f"the image's uncertainty is {type(uncertainty).__name__}; must be StdDevUncertainty, "
+                         "VarianceUncertainty or InverseVariance")
     with np.errstate(divide="ignore"):
         return 1 / (array**2 if isinstance(uncertainty, StdDevUncertainty) else array)
 
@@ -56,7 +56,7 @@ def spectrum_of(frame: Frame) -> Any:
     except ImportError as error:
         raise InputError(f"spectra for specutils need specutils ({error}); pip install specutils") from error
     if frame.own_wave is not None:
-        raise InputError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: make one of "
+        raise InputError("fibres of this frame have their own wavelengths, but a Spectrum has one axis: make one from "
                          "each row of flux, ivar and own_wave")
     flux = np.asarray(frame.flux) * units.Unit(frame.unit or FLUX_UNIT)
     meta = {"header": {card.key: card.value for card in frame.cards}, "int_mask": frame.mask,

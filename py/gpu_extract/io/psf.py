@@ -75,7 +75,7 @@ def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
             table = _read_table(hdus[1])
             x, y = table["X"], table["Y"]
         else:
-            raise InputError(f"PSF of type {kind!r}, version {version}; known are {ALLOWED}")
+            raise InputError(f"PSF of type {kind!r}, version {version}; must be {ALLOWED}")
         headers = [h.header for h in hdus]
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
         origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
@@ -99,8 +99,8 @@ def _own(hdu: Any, x: Legendre) -> Legendre:
         fine = len(own.coeff) == len(x.coeff) and (np.diff(wave) > 0).all() and (wave > 0).all() and \
             np.isfinite(wave).all()
     if not fine:
-        raise InputError(f"{OWN} must have a series for each of the {len(x.coeff)} fibres, whose wavelengths "
-                         f"ascend and are above 0; {_ADVICE}")
+        raise InputError(f"{OWN} must have a series for each of the {len(x.coeff)} fibres, with ascending wavelengths "
+                         f"above 0; {_ADVICE}")
     return own
 
 
@@ -114,7 +114,7 @@ def _kind(hdus: fits.HDUList) -> tuple[str, int]:
             return str(hdu.header["PSFTYPE"]).strip(), version
     types = [str(h.header["PSFTYPE"]) for h in hdus if "PSFTYPE" in h.header]
     what = f"a PSF of type {types[0]!r} without a version" if types else "not a PSF (no PSFTYPE)"
-    raise InputError(f"{what}; known are {ALLOWED}")
+    raise InputError(f"{what}; must be {ALLOWED}")
 
 
 def _tabulated(hdus: fits.HDUList, table: _Table, nfibre: int) -> dict[str, Any]:
@@ -152,8 +152,7 @@ def _read_table(hdu: Any) -> _Table:
     if missing:
         raise InputError(f"the PSF's table has no column {' and no '.join(missing)}; {_ADVICE}")
     if rows.dtype["COEFF"].base.kind not in "fiu":
-        raise InputError(f"COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, needed are numbers; "
-                         f"{_ADVICE}")
+        raise InputError(f"COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, must be numbers; {_ADVICE}")
     series: dict[str, Legendre] = {}
     for row in rows:
         name = str(row["PARAM"]).strip()
@@ -162,8 +161,7 @@ def _read_table(hdu: Any) -> _Table:
         low, high = ((row[k] if k in columns else hdu.header.get(k)) for k in ("WAVEMIN", "WAVEMAX"))
         coeff = np.array(row["COEFF"], np.float64)
         if coeff.ndim != 2:
-            raise InputError(f"{name} has coefficients of shape {coeff.shape}, "
-                             f"needed is (fibre, coefficient); {_ADVICE}")
+            raise InputError(f"{name} has coefficients of shape {coeff.shape}, must be (fibre, coefficient); {_ADVICE}")
         series[name] = _series(coeff, low, high, name)
     return _Table(series, hdu.header)
 
@@ -171,7 +169,7 @@ def _read_table(hdu: Any) -> _Table:
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
     wmin, wmax = number_of(low), number_of(high)
     if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
-        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; needed are two wavelengths, ascending")
+        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; must be two ascending wavelengths")
     return Legendre(coeff, wmin, wmax)
 
 
@@ -187,9 +185,9 @@ def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
     ny, nx = (max(term[axis] for term in terms) + 1 for axis in (0, 1))
     shape, wmin, wmax = shapes.pop()
     if max(ny, nx) > MOST_DEGREE + 1 or ny * nx * np.prod(shape) > MOST_TERMS:
-        raise InputError(f"the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with "
-                         f"{np.prod(shape)} coefficients each, allowed are degree {MOST_DEGREE} and {MOST_TERMS} "
-                         f"coefficients in all; {_ADVICE}")
+        raise InputError(f"the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with {np.prod(shape)} "
+                         f"coefficients each, at most degree {MOST_DEGREE} and {MOST_TERMS} coefficients in all are "
+                         f"allowed; {_ADVICE}")
     coeff = np.zeros((ny, nx, *shape))
     for (j, i), series in terms.items():
         coeff[j, i] = series.coeff
@@ -235,7 +233,7 @@ def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), stat
     """
     if psf.tabulated:
         if status is not None:
-            raise InputError(f"{psf.name}: TABULATED has no place for STATUS; write it without")
+            raise InputError(f"{psf.name}: a TABULATED file cannot hold STATUS; write the PSF without it")
         write_tables(path, psf, cards=cards, tables=tables)
         return
     hy, hx = psf.stamp[0] // 2, psf.stamp[1] // 2
@@ -246,8 +244,8 @@ def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), stat
         rows["CONT"] = continuum
     ranges = {(s.wmin, s.wmax) for s in rows.values()}
     if len(psf.cores) != 1 or psf.offset != (hy - 0.5, hx - 0.5) or len(ranges) != 1:
-        raise InputError(f"{psf.name}: GAUSS-HERMITE version 3 holds PSFs with one core, a stamp of odd "
-                         "size and one wavelength range for all parameters but the traces; write another PSF")
+        raise InputError(f"{psf.name}: must have one core, a stamp of odd size, and one wavelength range for all "
+                         "parameters except the traces, to be written as GAUSS-HERMITE version 3")
     (wmin, wmax), = ranges
     ncoef = max(s.coeff.shape[1] for s in rows.values())
     data = np.zeros(len(rows), [("PARAM", "S8"), ("COEFF", np.float64, (psf.nfibre, ncoef)),

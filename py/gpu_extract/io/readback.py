@@ -23,5 +23,5 @@ def keep_promise(written: Path, path: FileName, content: Content, packed: Packed
         with layouts(os.fspath(written), content=None if packed is None else cast(BinaryIO, content)):
             pass
     except InputError as error:
-        raise OutputError(f"{path}: not written: read back from the disk it is not what was to be written ({error}); "
-                          "check the disk, then start again; please report it if it stays so") from error
+        raise OutputError(f"{path}: not written: the file read back from the disk differs from the data ({error}); "
+                          "check the disk, then start again; please report it if it happens again") from error

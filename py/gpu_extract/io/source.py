@@ -120,8 +120,8 @@ class Unpacked(Source):
             behind += len(piece)
             blank = blank and not piece.strip(b"\0 ")
             if behind > BEHIND_LARGEST:
-                raise InputError(f"unpacks to more than {BEHIND_LARGEST} bytes behind its last HDU; "
-                                 "fetch or make the file again")
+                raise InputError(f"unpacks to more than {BEHIND_LARGEST} bytes after its last HDU; fetch or make the "
+                                 "file again")
         return blank
 
     def _next(self) -> bytes:
@@ -144,8 +144,8 @@ def source_of(name: str) -> Iterator[Source]:
     try:
         kind = os.stat(name).st_mode
     except PermissionError as error:
-        raise InputError("cannot be looked at: a folder on the way may not be searched; check the permissions "
-                         "of its folders") from error
+        raise InputError("cannot be accessed: permission denied for a folder on its path; check the permissions of its "
+                         "folders") from error
     except (OSError, ValueError) as error:
         check_local(name)
         raise InputError("no such file; check the path") from error
@@ -156,7 +156,7 @@ def source_of(name: str) -> Iterator[Source]:
     with reading(name, remedy="; fetch the file again, or read it from another disk"), open(name, "rb") as handle:
         head = handle.read(2)
         if not head:
-            raise InputError("the file is empty: it was never finished; make or fetch it again")
+            raise InputError("the file is empty, as it was never finished; make or fetch it again")
         if head != _GZIP:
             yield Source(handle)
             return

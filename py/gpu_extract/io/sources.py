@@ -62,7 +62,7 @@ def settings_cards(config: ExtractConfig) -> list[Card]:
     """Cards that say how a frame is made."""
     factor = [] if config.wave_factor == 1 else [
         Card("HELIOCOR", config.wave_factor, "Barycentric factor of the wavelengths")]
-    return [Card("CFGHASH", config.digest(), "Names the settings of the extraction"),
+    return [Card("CFGHASH", config.digest(), "Digest of the settings of the extraction"),
             Card("CFGTEXT", json.dumps(config.as_dict(), sort_keys=True), "The settings"),
             Card("MATHVER", MATHEMATICS, "Version of the mathematics"), *factor]
 
@@ -80,7 +80,7 @@ def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Imag
         with open_fits(path) as hdus:
             missing = sorted(_NEEDED - {hdu.name for hdu in hdus})
             if missing:
-                return f"not whole: it has no {', '.join(missing)}"
+                return f"incomplete: it has no {', '.join(missing)}"
             if not all("CHECKSUM" in hdu.header and "DATASUM" in hdu.header for hdu in hdus):
                 return "without checksums"
             header = hdus[0].header
@@ -96,8 +96,8 @@ def check_replaceable(path: FileName) -> None:
     with suppress(InputError), open_fits(path, check=False) as hdus:
         names = [hdu.name or "(no name)" for hdu in hdus]
     if names and "FLUX" not in names:
-        raise OutputError(f"{path}: exists and is no frame, its HDUs are {', '.join(names)}; name another output, "
-                          "or take the file away")
+        raise OutputError(f"{path}: exists and is not a frame (its HDUs are {', '.join(names)}); give another output, "
+                          "or remove the file")
 
 
 def changed_source(header: Mapping[str, Any], paths: Mapping[str, str]) -> str | None:
@@ -109,7 +109,7 @@ def changed_source(header: Mapping[str, Any], paths: Mapping[str, str]) -> str |
         if (f"SUM_{key}" in header) != (key in paths):
             if key == "FMAP":
                 return "other fibermap"
-            return "made by an older version, which did not keep what its input was"
+            return "made by an older version, which did not record its input"
     for key, path in paths.items():
         was = from_ascii(str(header.get(f"IN_{key}", "")))
         if os.path.basename(was) != os.path.basename(path):

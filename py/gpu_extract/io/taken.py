@@ -57,5 +57,5 @@ def taken_of(hdu: Any) -> np.ndarray | None:
     if left is None:
         return None
     if not left:
-        raise InternalError(f"the image of HDU {hdu.name} was taken already")
+        raise InternalError(f"the image of HDU {hdu.name} was already taken")
     return left.pop()

@@ -40,8 +40,8 @@ def table_hdu(rows: np.ndarray, name: str, *, units: Mapping[str, str] | None = 
         try:
             hdu.data = fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows)))
         except (ValueError, fits.VerifyError) as error:
-            raise InputError(f"{name}: a table of FITS cannot hold {_unfit(rows)}; leave it out, or make numbers or "
-                             "ASCII text of it") from error
+            raise InputError(f"{name}: a table of FITS cannot hold {_unfit(rows)}; leave it out, or convert it to "
+                             "numbers or ASCII text") from error
     for number, column in enumerate(rows.dtype.names or (), start=1):
         if units and column in units:        # not by change_unit, which reaches the header only while writing
             hdu.header.set(f"TUNIT{number}", units[column], after=f"TFORM{number}")

@@ -12,7 +12,7 @@ def add_proflog(command: Callable[..., Parser]) -> None:
     """Add the command; command: of Parser.commands."""
     add = command("proflog", "print a cProfile dump sorted by cumulative time").add_argument
     add("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
-    add("-n", "--top", type=int, metavar="N", help="only the first N lines")
+    add("-n", "--top", type=int, metavar="N", help="print only the first N lines")
 
 
 def print_profile(args: argparse.Namespace) -> None:

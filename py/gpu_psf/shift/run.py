@@ -81,16 +81,16 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
     count = sum(len(mine.chosen) for mine in marks)
     if lines is not None and not count:
         low, high = _range(psf)
-        raise InputError(f"none of the {len(lines.wave)} lines lies alone within the PSF's {low:.0f} to {high:.0f} A; "
-                         "give lines of this range")
+        raise InputError(f"none of the {len(lines.wave)} lines lies apart from others within the PSF's {low:.0f} to "
+                         f"{high:.0f} A; give lines of this range")
     near = _approach(image, noise, psf, [brightest(mine, FEW) for mine in marks], config.degree)
     if near[2] is Reference.NONE and count > FEW * len(marks):    # the last look would see them from far
         near = _approach(image, noise, psf, marks, config.degree)
     dx, dy, _ = near
     dx, dy, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, FINE, (0.1, True))
     if (unsure := dx.error() / dx.spread) > UNSURE:
-        raise InputError(f"the light on the traces tells the shift to {unsure:.2f} pixels only, needed are "
-                         f"{UNSURE}: give a longer exposure, or a lower degree")
+        raise InputError(f"the light on the traces gives the shift to only {unsure:.2f} pixels, must be {UNSURE} or "
+                         "better: give a longer exposure, or a lower degree")
     return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
 
 
@@ -105,8 +105,8 @@ def _approach(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],
         dx, dy = x, y
         if step < NEAR:
             return dx, dy, reference
-    raise InputError(f"the shifts do not settle (the last step was {step:.1f} pixels): {psf.name} is no PSF of this "
-                     "camera")
+    raise InputError(f"the shifts do not converge (the last step was {step:.1f} pixels): {psf.name} is not of this "
+                     "camera; give its own PSF")
 
 
 def _noise(image: Image) -> float:
@@ -142,8 +142,8 @@ def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Mar
     """The shift in whole pixels (x, y), which sees what is too far."""
     by_x = peak(across_scores(image, noise, psf, REACH[0] + half_window(psf) + BEYOND))
     if by_x is None:
-        raise InputError(f"there is no more light on the traces of {psf.name} than beside them: the image has none, or "
-                         "lies elsewhere")
+        raise InputError(f"the traces of {psf.name} have no more light than the pixels beside them: the image has no "
+                         "light, or it lies elsewhere; check that image and PSF belong together")
     _near(by_x, REACH[0], "x", psf)
     by_y = 0
     if any(len(mine.chosen) for mine in marks):
@@ -159,8 +159,8 @@ def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Mar
 
 def _near(by: int, most: int, axis: str, psf: PsfModel) -> None:
     if abs(by) > most:
-        raise InputError(f"the light lies {by:+d} pixels in {axis} from the traces of {psf.name}, allowed are {most}: "
-                         "give a PSF nearer by; gpu_psf start --psf makes one of an arc")
+        raise InputError(f"the light lies {by:+d} pixels in {axis} from the traces of {psf.name}, at most {most} are "
+                         "allowed: give a nearer PSF; gpu_psf start --psf makes one from an arc")
 
 
 def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surface], marks: Sequence[Marks],
@@ -171,8 +171,9 @@ def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surf
     seen = across(image, noise, psf, np.linspace(low, high, stretches + 2)[1:-1], how)
     total = float(seen.light.sum() / np.sqrt(max(seen.variance.sum(), noise * noise)))
     if not total > LEAST_LIGHT:
-        raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, needed is "
-                         f"{LEAST_LIGHT:.0f}: the image has no light, or lies elsewhere")
+        raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, must be "
+                         f"{LEAST_LIGHT:.0f} or more: the image has no light, or it lies elsewhere; check that image "
+                         "and PSF belong together")
     dx, lines = fit_surface(dx, seen), _seen_lines(image, noise, psf, marks, how)
     if lines is None:
         return dx, replace(dy, coeff=np.zeros_like(dy.coeff)), Reference.NONE

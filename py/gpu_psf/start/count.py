@@ -57,7 +57,7 @@ def match_fibres(traces: Traces, slit: Slit) -> Traces:
         _check_gaps(_steps(middle), slit)
         return traces
     if n < 3 or not may_be_missing(slit.count - n, slit.count):
-        raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to say which; "
+        raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to tell which; "
                          f"give --fibres {n}, or a brighter flat")
     numbers, gap = _numbers(middle, slit)
     return _with_missing(traces, numbers, slit, gap)
@@ -107,21 +107,21 @@ def _numbers(x: Array, slit: Slit) -> tuple[np.ndarray, float]:
         best.append(row)
     ends = sorted(((cost, path) for cost, path in best[-1] if path[-1] < slit.count), key=lambda way: way[0])
     if len(ends) > 1 and ends[1][0] - ends[0][0] < CLEARER:
-        raise InputError(f"found {len(x)} traces in the flat, expected {slit.count}: which are missing cannot be told "
-                         f"from the gaps; give --fibres {len(x)}, --bundlesize, or another flat")
+        raise InputError(f"found {len(x)} traces in the flat, expected {slit.count}: the gaps do not tell which are "
+                         f"missing; give --fibres {len(x)}, --bundlesize, or another flat")
     numbers = np.array(ends[0][1])
     expected = np.diff(numbers) + gap * np.diff(bundle[numbers])
     if (np.abs(steps - expected) > MOST_OFF * np.sqrt(np.diff(numbers))).any():
         raise InputError(f"found {len(x)} traces in the flat, {_grouped(steps)}, expected {slit.count}{_sized(slit)}: "
-                         f"no missing fibres explain these gaps; give --fibres {len(x)}, or --bundlesize as it is")
+                         f"no missing fibres explain these gaps; give --fibres {len(x)}, or the right --bundlesize")
     return numbers, gap
 
 
 def _check_gaps(steps: Array, slit: Slit) -> None:
     """Raises InputError where gaps are seen within bundles."""
     if slit.bundle is not None and ((steps > WIDE) & (np.diff(slit.number) == 0)).any():
-        raise InputError(f"found {len(steps) + 1} traces in the flat, {_grouped(steps)}, expected {slit.count}"
-                         f"{_sized(slit)}: give the size of the bundles as it is, or none")
+        raise InputError(f"found {len(steps) + 1} traces in the flat, {_grouped(steps)}, expected "
+                         f"{slit.count}{_sized(slit)}: give the right --bundlesize, or none")
 
 
 def _steps(x: Array) -> Array:

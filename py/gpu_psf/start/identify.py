@@ -109,10 +109,9 @@ def _enough(count: int, seen: Seen, lines: Array, solution: Solution, tolerance:
     by_chance = float(np.mean(chance))
     needed = max(min(BEYOND_CHANCE * by_chance, (by_chance + len(seen.row)) / 2), LEAST)      # no more than there are
     if count < needed:
-        raise InputError(f"{count} of the {len(seen.row)} lines that are seen lie on one of the list's {len(lines)}, "
-                         f"by chance {by_chance:.0f} would (expected: {needed:.0f} at least): is it the list "
-                         "of this lamp, in Angstrom in vacuum or air as the start is, and the start that of this "
-                         "spectrograph?")
+        raise InputError(f"{count} of the {len(seen.row)} lines that are seen match one of the list's {len(lines)}; "
+                         f"{by_chance:.0f} would by chance, at least {needed:.0f} are needed: give the list of this "
+                         "lamp, in Angstrom, in vacuum or air like the start, and a start of this spectrograph")
 
 
 def shifted(solution: Solution, seen: Seen, lines: Array) -> tuple[Solution, float]:
@@ -130,9 +129,9 @@ def shifted(solution: Solution, seen: Seen, lines: Array) -> tuple[Solution, flo
     best = int(smooth.argmax())
     level, found = float(np.median(smooth)), float(smooth[best])
     if found < level + 5 * np.sqrt(max(level, 1.0) / 5) + 1:
-        raise InputError(f"no shift of up to {MOST_ALONG:g} pixels brings the start's lines onto those that are seen: "
-                         f"{len(seen.row)} are seen, {int(np.isfinite(expected).sum())} expected; give a start that is "
-                         "nearer, or the right list of lines")
+        raise InputError(f"no shift of up to {MOST_ALONG:g} pixels brings the start's lines onto those that are seen "
+                         f"({len(seen.row)} seen, {int(np.isfinite(expected).sum())} expected); give a nearer start, "
+                         "or the right list of lines")
     near = slice(max(best - 3, 0), best + 4)
     middle = (edges[:-1] + edges[1:]) / 2
     shift = float((middle[near] * smooth[near]).sum() / smooth[near].sum())

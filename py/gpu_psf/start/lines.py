@@ -47,8 +47,8 @@ def read_pairs(path: FileName, columns: tuple[int, int, int] = (0, 1, 2), unit: 
         raise InputError(f"{path}: holds no lines with fibre, row and wavelength")
     fibre, row, wave = (np.array([line[k] for line in rows]) for k in columns)
     if (broken := fibre[fibre != np.rint(fibre)]).size:
-        raise InputError(f"{path}: the number of a fibre is {broken[0]:g}, must be a whole one, from 0 on: give "
-                         "--columns as they fit")
+        raise InputError(f"{path}: the number of a fibre is {broken[0]:g}, must be a whole number from 0 on: give the "
+                         "right --columns")
     order = np.lexsort((row, fibre))
     return Pairs(fibre[order].astype(int), row[order], wave[order] * ANGSTROM[unit])
 
@@ -131,7 +131,7 @@ def line_width(image: Image, traces: Traces) -> float:
             if middle < 1.6 * width:
                 return middle
     raise InputError(f"the arc has no lines on the {len(traces.light)} traces that rise {PEAK:g} times above the "
-                     "noise: give an exposure of a lamp with lines, and the flat that belongs to it")
+                     "noise: give an exposure of a lamp with lines, and its own flat")
 
 
 def isolated(seen: Seen, width: float) -> Seen:

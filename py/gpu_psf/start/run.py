@@ -81,16 +81,16 @@ def _check_light(name: str, image: Image) -> None:
     """Raises InputError where hardly a pixel can be used."""
     masked = float(np.mean(image.ivar <= 0))
     if masked > MOST_MASKED:
-        raise InputError(f"{masked:.1%} of the {name}'s pixels are masked, allowed are {MOST_MASKED:.0%}: is it "
-                         "saturated (gpu_psf preprocess --saturation)? Give a shorter exposure")
+        raise InputError(f"{masked:.1%} of the {name}'s pixels are masked, at most {MOST_MASKED:.0%} may be: if it is "
+                         "saturated (gpu_psf preprocess --saturation), give a shorter exposure")
 
 
 def _other_fibres(seen: int, psf: PsfModel, *, told: bool) -> InputError:
     """That the flat shows another number of fibres than the PSF has; told: --fibres was given."""
     dark = psf.nfibre - seen
     gaps_tell = not told and may_be_missing(dark, psf.nfibre)
-    return InputError(f"found {seen} traces in the flat, expected {psf.nfibre}, as {psf.name} has: give a PSF and a "
-                      "flat of the same fibres"
+    return InputError(f"found {seen} traces in the flat, expected {psf.nfibre} as in {psf.name}: give a PSF and a flat "
+                      "of the same fibres"
                       + (f", or --fibres {psf.nfibre} if {dark} of them are dark" if gaps_tell else ""))
 
 
@@ -101,17 +101,16 @@ def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | No
         found = find_traces(flat)
         traces = fit_traces(found, fit_profiles(flat, found), flat.shape)
         traces = traces if slit is None else match_fibres(traces, slit)
-        tell(f"{len(found.place)} traces are found, {len(traces.light)} are taken"
-             + (f", of which {np.count_nonzero(traces.interpolated)} lie between their neighbours"
+        tell(f"{len(found.place)} traces are found, {len(traces.light)} are used"
+             + (f", of which {np.count_nonzero(traces.interpolated)} are interpolated between their neighbours"
                 if traces.interpolated.any() else ""))
         if known.psf is not None and known.psf.nfibre != len(traces.light):
             raise _other_fibres(len(traces.light), known.psf, told=slit is not None)
         return traces, 0.0
     if known.psf is None or arc is None:
-        raise InputError("there is neither a flat nor a PSF with traces: give --flat, or --psf with --arc")
+        raise InputError("neither a flat nor a PSF gives the traces: give --flat, or --psf with --arc")
     if known.psf.tabulated:
-        raise InputError(f"{known.psf.name}: its spots are tables, which do not say how wide they are: give --flat, "
-                         "too")
+        raise InputError(f"{known.psf.name}: its spots are tables, which do not give their widths: also give --flat")
     shift = identify.shift_across(np.where(arc.ivar > 0, arc.pix, 0.0).astype(np.float64), known.psf)
     tell(f"the arc's light lies {shift:+.2f} pixels in x from the traces of {known.psf.name}")
     return identify.traces_of(replace(known.psf, x=known.psf.x.plus(shift)), arc.shape[0]), shift
@@ -127,13 +126,13 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
         if seen is None:
             return solution, int(np.count_nonzero(solution.used)), along
     elif seen is None:
-        raise InputError("without an arc wavelengths can only come from known lines: give --arc, or --pairs")
+        raise InputError("without an arc, only known lines give the wavelengths: give --arc, or --pairs")
     elif known.psf is not None:
         solution, along = identify.shifted(identify.solution_of(known.psf, ny), seen, lines)
     elif known.range is not None:
         solution = describe(known.range, seen, lines, nfibre, ny)
     else:
-        raise InputError("nothing is known of the wavelengths: give --psf, --pairs or --range")
+        raise InputError("nothing gives the wavelengths: give --psf, --pairs or --range")
     solution, pairs = identify.refine(seen, lines, solution, ny=ny, kept=known.psf is not None,
                                       found=known.range is not None)
     return solution, len(pairs.row), along
@@ -142,8 +141,8 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
 def _check_pairs(pairs: Pairs, nfibre: int, ny: int) -> None:
     if pairs.fibre.min() < 0 or pairs.fibre.max() >= nfibre or pairs.row.min() < 0 or pairs.row.max() > ny - 1:
         raise InputError(f"the known lines are on fibres {pairs.fibre.min()} to {pairs.fibre.max()} and rows "
-                         f"{pairs.row.min():g} to {pairs.row.max():g}, there are {nfibre} fibres and {ny} rows, from "
-                         "0 on: give --columns, --skip or --fibres as they fit")
+                         f"{pairs.row.min():g} to {pairs.row.max():g}, but there are {nfibre} fibres and {ny} rows, "
+                         "counted from 0: correct --columns, --skip or --fibres")
 
 
 def _widths(seen: Seen | None, lines: Array, solution: Solution, traces: Traces, width: float) -> Array:

@@ -65,8 +65,8 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     the brightest lines lie on one of the list, and clearly more than with any other."""
     rows = _brightest(seen, fibre)
     if len(rows) < LEAST:
-        raise InputError(f"the middle fibre shows {len(rows)} lines, {LEAST} are needed: give an exposure of a lamp "
-                         "with lines, a longer one, or a start")
+        raise InputError(f"the middle fibre shows {len(rows)} lines, at least {LEAST} are needed: give an exposure of "
+                         "a lamp with lines, a longer one, or --psf or --pairs")
     y = np.linspace(0, ny - 1, SAMPLES)
     base = known.wave(y, ny)
     step = (base[-1] - base[0]) / (ny - 1)
@@ -94,10 +94,9 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     chance = len(rows) * min(np.sqrt(2 * np.pi) * CLOSE * abs(step) * len(lines) / np.ptp(lines), 1.0)
     needed = max(0.5 * len(rows), LEAST - 1, min(OUT * typical, chance + MOST * (len(rows) - chance)))
     if score < needed:
-        raise InputError(f"no solution near the description stands out: {score:.0f} of the {len(rows)} brightest "
-                         "lines of the middle fibre lie on the list's at best, "
-                         f"{needed:.0f} are needed; is it the list of this lamp, are "
-                         "first and last right to 3 %?")
+        raise InputError(f"no solution near the description stands out: at best {score:.0f} of the {len(rows)} "
+                         f"brightest lines of the middle fibre match the list, {needed:.0f} are needed; give the list "
+                         "of this lamp, and first and last wavelengths correct to 3 %")
     return coeff
 
 

@@ -92,8 +92,8 @@ def _degrees(pairs: Pairs) -> tuple[int, int]:
 def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None,
            held: Pairs | None) -> Solution:
     if len(pairs.row) < 4:
-        raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution: give more, 4 at "
-                         "least")
+        raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution, at least 4 are "
+                         "needed: give more")
     factor = np.ones(nfibre) if orders is None else orders.astype(float)
     values, degrees = pairs.wave * factor[pairs.fibre], _degrees(pairs)
     least = 1e-7 * values.mean()
@@ -101,8 +101,8 @@ def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: So
         values -= one_by_one(base.wave, pairs.fibre, pairs.row) * factor[pairs.fibre]
         different = len(np.unique(pairs.wave))
         if different < TOLD:
-            raise InputError(f"{different} of the lines of the list are seen alone, {TOLD} are needed: is it the list "
-                             "of this lamp? Give an arc with more lines")
+            raise InputError(f"{different} lines of the list are seen apart from others, at least {TOLD} are needed: "
+                             "give the list of this lamp, or an arc with more lines")
         degrees = min(degrees[0], different // TOLD - 1), degrees[1]
     basis = _terms(pairs, nfibre, ny, degrees)
     used = np.ones(len(values), dtype=bool)
@@ -145,12 +145,12 @@ def _judged(solution: Solution, pairs: Pairs, ny: int) -> Solution:
     slopes = np.diff(solution.at(y), axis=1) / np.diff(y)
     lost = 1 - np.count_nonzero(solution.used) / len(solution.used)
     if lost > MOST_LOST:
-        raise InputError(f"{lost:.0%} of the {len(pairs.row)} lines do not lie on one smooth solution "
-                         f"({MOST_LOST:.0%} may be left out): are fibres and rows counted from 0, is it the right "
-                         "list, and --echelle for orders?")
+        raise InputError(f"{lost:.0%} of the {len(pairs.row)} lines do not lie on one smooth solution, at most "
+                         f"{MOST_LOST:.0%} may be left out: count fibres and rows from 0, give the right list, and use "
+                         "--echelle for orders")
     if not ((slopes > 0).all() or (slopes < 0).all()):
-        raise InputError("the wavelengths of the solution turn round on the CCD: the known lines do not cover enough "
-                         "of it; give more of them")
+        raise InputError("the wavelengths of the solution reverse on the CCD: the known lines cover too little of it; "
+                         "give more of them")
     step = np.abs(slopes).mean(axis=1)[pairs.fibre]
     left = ((pairs.wave - one_by_one(solution.wave, pairs.fibre, pairs.row)) / step)[solution.used]
     return replace(solution, rms=float(np.sqrt(np.mean(left**2))))

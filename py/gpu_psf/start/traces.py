@@ -87,9 +87,9 @@ def find_traces(image: Image) -> Found:
     long = [c for c in chains if len(c) >= LONG * len(blocks.y)]
     if not long:
         counts = [len(p[0]) for p in peaks]
-        raise InputError(f"the flat has no traces: up to {max(counts)} peaks in a block of rows, none of which goes on "
-                         f"through {LONG:.0%} of the {len(counts)} blocks; is the dispersion along this axis "
-                         "(--dispersion), is this a flat?")
+        raise InputError(f"the flat has no traces: up to {max(counts)} peaks in a block of rows, none of which "
+                         f"continues through {LONG:.0%} of the {len(counts)} blocks; check that this is a flat, and "
+                         "that the dispersion is along this axis (--dispersion)")
     bend = _bend(blocks.y, long, image.shape)
     y = np.concatenate([np.full(len(p[0]), row) for row, p in zip(blocks.y, peaks, strict=True)])
     x, rise = (np.concatenate([p[k] for p in peaks]) for k in (0, 1))

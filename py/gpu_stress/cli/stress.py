@@ -31,7 +31,7 @@ def _body(args: argparse.Namespace) -> int:
     if args.command in TESTS:
         return _test(args)
     if find_launch() is not None:
-        raise InputError(f"{args.command} is for one process: start it without mpiexec or srun -n")
+        raise InputError(f"{args.command} runs as a single process: start it without mpiexec or srun -n")
     if args.command == "campaign":
         from gpu_stress.cli.stress_campaign import run_campaign
         return run_campaign(args)
@@ -66,10 +66,10 @@ def _test(args: argparse.Namespace) -> int:
         return ExitCode.DONE
     if find_launch() is not None:
         if procs > 1:
-            raise InputError("--procs and ranks of mpiexec or srun do not go together: leave --procs out")
+            raise InputError("--procs cannot be combined with ranks of mpiexec or srun: leave --procs out")
         if args.timeout is not None:
-            raise InputError("--timeout is for processes that gpu_stress starts, ranks are of mpiexec or srun: leave "
-                             "it out, and use theirs (timeout 60 mpiexec ..., srun --time)")
+            raise InputError("--timeout applies only to processes that gpu_stress starts, not to ranks of mpiexec or "
+                             "srun: leave it out, and limit these (timeout 60 mpiexec ..., srun --time)")
         comm = start_ranks(False, PROG)
         with comm.together():
             results = _work_as_rank(spec, comm, devices, fault)

@@ -60,10 +60,10 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
             there = json.loads(path.read_text(encoding="utf-8"))
             other = [key for key in SAME if there[key] != here[key]]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{path} does not describe a machine: name another folder") from error
+            raise InputError(f"{path} does not describe a machine: give another folder") from error
         if other:
             raise InputError(f"{folder} was begun where {other[0]} is {there[other[0]]!r}, here it is "
-                             f"{here[other[0]]!r}: name another folder and set the two side by side in a report")
+                             f"{here[other[0]]!r}: give another folder, and compare the two in a report")
     else:
         write_json(path, here, 1)
 
