@@ -1,4 +1,4 @@
-"""Lists of lamp lines: the one that comes with the package, and a user's own."""
+"""Lists of lamp lines: the list of the package, and a user's own."""
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -21,11 +21,11 @@ def shipped_lines() -> Lines:
 def read_lines(path: FileName) -> Lines:
     """Lines from a text file: in each line a wavelength in Angstrom and, if known, a strength; # begins a comment.
 
-    Of lines at one wavelength the strongest counts. Raises InputError.
+    Of several lines at one wavelength the strongest is used. Raises InputError.
     """
     try:
         with reading(path, "the list of lines "):
-            text = Path(path).read_text(encoding="utf-8-sig")     # editors of Windows begin with a mark
+            text = Path(path).read_text(encoding="utf-8-sig")     # Windows editors write a byte order mark
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: the list of lines is not a text file") from error
     rows = []
@@ -46,7 +46,7 @@ def read_lines(path: FileName) -> Lines:
 
 
 def _row(words: list[str], where: str) -> tuple[float, float]:
-    """A wavelength, and the strength where the second word is a number, else 1: other words are names."""
+    """A wavelength and a strength, which is 1 unless the second word is a number: other words are names."""
     wave, strength = float("nan"), 1.0
     with suppress(ValueError):
         wave = float(words[0])

@@ -1,4 +1,4 @@
-"""Raw images, as a camera writes them: ADU, in any HDU, one of several in a cube."""
+"""Raw images as written by a camera: ADU, in any HDU, possibly one of several in a cube."""
 import re
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What makes it unlikely that raw images are what they are taken for, or that their bias is right."""
+"""Checks of raw images: whether they are what they are assumed to be, and whether their bias is right."""
 import itertools
 from collections.abc import Sequence
 
@@ -11,16 +11,16 @@ from gpu_extract.errors import InputError
 from gpu_extract.io.headers import number_of
 from gpu_psf.preprocess import DIFFERENCES, FEWEST, fourth, spread
 
-BELOW = 3.0              # read noises from 0 that no median of an image is
-FAINT = 0.02, 0.2        # of the pixels, by their light: those that have the least
-LEAST = 0.5              # of its electrons, that light has as variance
-OTHER_TIME = 0.1         # by which exposure times differ
+BELOW = 3.0              # read noises below 0 that no median of an image reaches
+FAINT = 0.02, 0.2        # quantiles of light between which pixels count as faint
+LEAST = 0.5              # least ratio of variance to electrons of light
+OTHER_TIME = 0.1         # relative difference of exposure times that counts
 
 
 def check_unlike(option: str, frames: Sequence[tuple[str, Array]], raw: tuple[str, Array] | None = None) -> None:
     """Raise InputError where two frames (name, pixels) are the same exposure, or one is the image `raw` itself.
 
-    Noise is told from differences of exposures, and of an image that is its own dark frame nothing is left.
+    Noise is measured from differences of exposures, and nothing is left of an image that is its own dark frame.
     """
     for (name, one), (other, two) in itertools.combinations((*frames, *([raw] if raw else [])), 2):
         if np.array_equal(one, two, equal_nan=True):
@@ -29,8 +29,8 @@ def check_unlike(option: str, frames: Sequence[tuple[str, Array]], raw: tuple[st
 
 
 def doubts(image: Image, cards: Sequence[Card], of_darks: Sequence[Sequence[Card]] = ()) -> list[str]:
-    """What to say of an image in electrons that was made of a raw one with these cards, and of dark frames with theirs:
-    sentences."""
+    """Warnings, as sentences, about an image in electrons that was made from a raw one with these cards, and about dark
+    frames with theirs."""
     return [*_unit(cards), *_below(image), *_left_in(image), *_times(cards, of_darks)]
 
 
@@ -51,9 +51,10 @@ def _below(image: Image) -> list[str]:
 
 
 def _left_in(image: Image) -> list[str]:
-    """Of the faintest pixels: light has a variance of as many electrons, a bias has none.
+    """A warning from the faintest pixels: the variance of light equals its electrons, a bias has none.
 
-    The mean of five pixels chooses them, and their fourth difference tells the variance: the two are independent.
+    They are chosen by the mean of five pixels, and their variance comes from the fourth difference: the two are
+    independent.
     """
     rows = len(image.pix) - DIFFERENCES
     if rows < 1:
@@ -73,7 +74,7 @@ def _left_in(image: Image) -> list[str]:
 
 
 def _times(cards: Sequence[Card], of_darks: Sequence[Sequence[Card]]) -> list[str]:
-    """Dark frames of another exposure time than the image's; those of 0 s hold the bias alone."""
+    """A warning about dark frames whose exposure time differs from the image's; those of 0 s hold only the bias."""
     own, *others = (next((number_of(card.value) for card in each if card.key == "EXPTIME"), float("nan"))
                     for each in (cards, *of_darks))
     wrong = [time for time in others if time > 0 and abs(time - own) > OTHER_TIME * own]

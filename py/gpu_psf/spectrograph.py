@@ -16,19 +16,19 @@ from gpu_psf.start.count import Slit
 from gpu_psf.start.search import Range
 
 ORDERS = ("ascending", "descending")
-AGREE = 0.1             # of the dispersion: how far range and dispersion may disagree
+AGREE = 0.1             # largest relative disagreement of range and dispersion
 
 
 @dataclass(frozen=True)
 class Spectrograph:
-    """A fibre spectrograph as its user describes it; None: not said.
+    """A fibre spectrograph as described by its user; None: not given.
 
     axis: of the raw image along which wavelengths ascend: y, -y, x or -x
     bias: ADU; overscan: columns (lo, hi) of it; gain: electron per ADU; read_noise: electron; saturation: ADU
     range: lowest and highest wavelength of the middle fibre on the detector, Angstrom; middle: half way between its
         ends; dispersion: Angstrom per pixel there
-    fibres: how many; bundles: how many in each bundle, with gaps between bundles; order: of the fibres' numbers along
-        the other axis; skip: traces before the first that are no fibres
+    fibres: their number; bundles: number in each bundle, with gaps between bundles; order: of the fibres' numbers along
+        the other axis; skip: traces before the first fibre
     """
 
     name: str
@@ -93,15 +93,15 @@ class Spectrograph:
 
     @property
     def slit(self) -> Slit | None:
-        """How the fibres are laid out, None where their number is not said."""
+        """The layout of the fibres, None if their number is not given."""
         if self.fibres is None:
             return None
         sizes = self.bundles
         return Slit(self.fibres, sizes[0] if sizes is not None and len(sizes) == 1 else sizes, self.skip)
 
     def wavelengths(self, ny: int) -> Range:
-        """Of the middle fibre in the first, last and middle of ny rows. Raises InputError where nothing is said, or
-        range and dispersion do not fit this many rows."""
+        """Wavelengths of the middle fibre in the first, last and middle of ny rows. Raises InputError if none are
+        given, or if range and dispersion do not fit ny rows."""
         if self.range is None:
             if self.middle is None or self.dispersion is None:
                 raise InputError(f"{self.name}: has no wavelengths: give range = LOWEST, HIGHEST, or middle and "
@@ -139,7 +139,7 @@ def _several(kind: Callable[[str], Any], count: int | None = None) -> Callable[[
     return read
 
 
-# what stands behind each key, and how it is read (ValueError: it is not that)
+# the value of each key, in words, and its parser (which raises ValueError)
 KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "axis": ("a word", str), "order": ("a word", str), "overscan": ("two columns LO, HI", _several(int, 2)),
     "range": ("two wavelengths LOWEST, HIGHEST", _several(_number, 2)),
@@ -151,7 +151,7 @@ KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
 def read_spectrograph(name: FileName) -> Spectrograph:
     """The description called `name`: one that comes with the package, FILE.ini:SECTION, or FILE.ini with one section.
 
-    Raises InputError: no such description, and every problem that it has.
+    Raises InputError if there is no such description, and with every problem that it has.
     """
     file, ending, chosen = str(name).rpartition(".ini")
     own = bool(ending) and (not chosen or chosen[0] == ":")
@@ -178,7 +178,7 @@ def _no_such(path: str, section: str, known: list[str], *, own: bool) -> str:
 
 
 def _described(name: str, words: dict[str, str]) -> Spectrograph:
-    """A description from its words. Raises InputError with all that is wrong."""
+    """A description from its words. Raises InputError with all problems."""
     problems, values = [], {}
     for key, text in words.items():
         if key not in KEYS:

@@ -1,4 +1,4 @@
-"""gpu_psf fit: arcs and a starting PSF to a fitted one."""
+"""gpu_psf fit: fits a PSF to arcs, from a starting PSF."""
 import argparse
 import os
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ NAME = "fit"
 TAIL = separated(float, "four numbers: core (pixels), scales in x and y, and index, e.g. 1,1,1,2", 4)
 # chi squared of a bundle, share of the cores' pixels left out, and error of the model that bring a warning
 HIGH, MANY, WRONG = 2.0, 0.1, 0.1
-UNLISTED, HOT = 0.25, 3 # lines that are not listed, for each that is, and hot columns of a bundle that bring one
-APART = 0.1             # pixels that arcs are shifted against each other, that bring one
+UNLISTED, HOT = 0.25, 3 # unlisted lines per listed line, and hot columns of a bundle, that bring a warning
+APART = 0.1             # shift of arcs against each other in pixels that brings a warning
 HELP = "fit traces and spot shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
 Fit traces and spot shapes to one or several arcs together, bundle by bundle. The starting PSF is that
@@ -82,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def body(args: argparse.Namespace) -> int:
-    """Fit and write; rank 0 reads, writes and speaks."""
+    """Fit and write; rank 0 reads, writes and logs."""
     set_threads(args.threads)
     comm = start_ranks(args.mpi, "gpu_psf")
     from gpu_psf.data import Lines
@@ -112,7 +112,7 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace) -> "FitConfig":
-    """The settings that the options ask for. Raises ConfigError."""
+    """The settings from the options. Raises ConfigError."""
     from gpu_psf.data import FitConfig
 
     return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, args.reach,
@@ -120,7 +120,7 @@ def _config(args: argparse.Namespace) -> "FitConfig":
 
 
 def _key(args: argparse.Namespace) -> str:
-    """Names all that the bundles of this fit are made from."""
+    """Key of everything that the bundles of this fit are made from."""
     from gpu_psf.kept import key_of
 
     files = [*args.input, args.psf, *([args.lines] if args.lines else [])]
@@ -155,7 +155,7 @@ def read_inputs(args: argparse.Namespace) -> "tuple[list[Image], PsfModel, Lines
 
 
 def read_like(path: str, psf: "PsfModel") -> "Image":
-    """The image of an exposure. Raises InputError where it is of another camera than the PSF."""
+    """The image of an exposure. Raises InputError if it comes from another camera than the PSF."""
     from gpu_extract.checks.sense import strangers
     from gpu_extract.io.image import read_image
 
@@ -167,7 +167,7 @@ def read_like(path: str, psf: "PsfModel") -> "Image":
 
 
 def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, ...]", config: "FitConfig") -> None:
-    """Write the PSF and its page, and say how it went."""
+    """Write the PSF and its page, and report the outcome."""
     from gpu_psf.run import left_out
     from gpu_psf.write import write_fitted
 
@@ -201,7 +201,7 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
 
 
 def _tell_left_out(rows: "np.ndarray") -> None:
-    """Warn of lines that the list should have, and of columns that a mask should."""
+    """Warn of lines that the list lacks, and of columns that the mask lacks."""
     short = rows[rows["UNLISTED"] > UNLISTED * rows["NLINE"]]
     if len(short):
         most = short[short["UNLISTED"].argmax()]

@@ -1,4 +1,4 @@
-"""gpu_psf preprocess: a raw image to one that gpu_extract reads."""
+"""gpu_psf preprocess: converts a raw image to one that gpu_extract reads."""
 import argparse
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,7 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _read_like(option: str, name: str, raw: Any, image: str) -> "tuple[Any, tuple[Card, ...]]":
-    """Another image of the detector, and its header. Raises InputError where it is of another shape."""
+    """Another image of the detector, and its header. Raises InputError if its shape differs."""
     from gpu_psf.raw import read_raw
 
     found, cards = read_raw(name)
@@ -103,7 +103,7 @@ def _read_like(option: str, name: str, raw: Any, image: str) -> "tuple[Any, tupl
 
 
 def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrograph") -> Any:
-    """What is to be subtracted. Raises InputError unless just one way is given, or the description has one."""
+    """The bias to subtract. Raises InputError unless exactly one source is given, or the description has one."""
     import numpy as np
 
     from gpu_psf.preprocess import overscan_bias

@@ -1,4 +1,4 @@
-"""gpu_psf shift: the traces of one exposure, moved from those of another."""
+"""gpu_psf shift: moves the traces of a PSF to those of an exposure."""
 import argparse
 from typing import TYPE_CHECKING
 

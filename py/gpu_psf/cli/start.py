@@ -1,4 +1,4 @@
-"""gpu_psf start: a flat and an arc to a PSF to start from."""
+"""gpu_psf start: makes a starting PSF from a flat and an arc."""
 import argparse
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,7 @@ def _slit(args: argparse.Namespace) -> Any:
 
 
 def _check_known(args: argparse.Namespace, described: "Spectrograph | None") -> None:
-    """Raises InputError unless just one thing is given on the wavelengths."""
+    """Raise InputError unless exactly one option gives the wavelengths."""
     given = [name for name in ("psf", "pairs", "range") if getattr(args, name) is not None]
     if len(given) > 1 or (not given and described is None):
         raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given for the wavelengths, "
@@ -111,7 +111,7 @@ def _check_known(args: argparse.Namespace, described: "Spectrograph | None") -> 
 
 
 def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) -> "Known":
-    """What is known of the wavelengths, of images of ny rows. Raises InputError."""
+    """The known wavelengths, for images of ny rows. Raises InputError."""
     from gpu_psf.start.run import Known
 
     if args.psf is not None:
@@ -134,7 +134,7 @@ def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) 
 
 
 def _lines(args: argparse.Namespace) -> Any:
-    """Wavelengths of the lamp; of known pairs alone where no list is given with them."""
+    """Wavelengths of the lamp; of the known pairs if these are given without a list."""
     import numpy as np
 
     from gpu_psf.lamp import read_lines, shipped_lines
@@ -145,7 +145,7 @@ def _lines(args: argparse.Namespace) -> Any:
 
 
 def _tell(args: argparse.Namespace, start: "Start") -> None:
-    """How it went, and how to go on."""
+    """Log the outcome and the next step."""
     import numpy as np
 
     from gpu_psf.start.run import suggested_grid
