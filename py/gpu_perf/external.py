@@ -1,4 +1,4 @@
-"""Series that were measured elsewhere: lists of commits and dates, and tables of figures.
+"""Series measured elsewhere: lists of commits and dates, and tables of figures.
 
 A list has lines HASH|SECONDS, as git log --format="%h|%ct" prints them. A table is CSV with a header: a column
 "commit", or "date" (seconds since 1970, or YYYY-MM-DD with or without a time), or both, and a column for each figure.
@@ -36,11 +36,11 @@ def read_list(path: Path) -> list[Commit]:
 
 
 def add_table(store: Store, path: Path, series: str, known: Mapping[str, Commit]) -> tuple[int, int]:
-    """Add the figures of a table to a series; returns how many lines were new, of how many. All of it is read before
-    any is added.
+    """Add the figures of a table to a series; returns the numbers of new lines and of all lines. The whole table is
+    read before anything is added.
 
-    known: commits by their hash as the table may write it; those without a date in the table are looked up there
-    Raises InputError that names the first line that cannot be used, or whose figures the series has otherwise.
+    known: commits by their hash as the table may write it; supplies dates that the table lacks
+    Raises InputError that names the first line that is invalid, or whose figures differ from those in the series.
     """
     rows = list(_rows(path, known))
     if not rows:
@@ -99,7 +99,7 @@ def _commit(row: Mapping[str, str], known: Mapping[str, Commit], where: str) -> 
 
 
 def _date(text: str, where: str) -> float:
-    with suppress(ValueError, OverflowError, OSError):      # no number, or of no year
+    with suppress(ValueError, OverflowError, OSError):      # not a number, or out of range
         seconds = float(text)
         datetime.fromtimestamp(seconds, UTC)
         return seconds
@@ -123,6 +123,6 @@ def _number(text: str, where: str) -> float:
 def _text(path: Path) -> str:
     try:
         with reading(path):
-            return path.read_bytes().decode("utf-8-sig")       # spreadsheets begin with a mark
+            return path.read_bytes().decode("utf-8-sig")       # spreadsheets write a byte order mark
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file: give a CSV file or a list of commits") from error

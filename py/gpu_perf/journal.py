@@ -1,4 +1,4 @@
-"""An append-only file of JSON lines that survives being killed: the memory of a campaign.
+"""An append-only file of JSON lines that survives a kill: the state of a campaign.
 
 Each line is written with its newline and flushed to the disk before the call
 returns. A writer killed in the middle leaves half a line at the end, which
@@ -17,9 +17,9 @@ from gpu_extract.errors import InputError, OutputError, reading
 class Journal:
     """The file, open for appending, held by one writer at a time.
 
-    lines: what was in it when it was opened; belongs: see read_lines
-    Raises InputError where another process holds it or a line in it is foreign,
-    OutputError where it cannot be made or written.
+    lines: its content when it was opened; belongs: see read_lines
+    Raises InputError if another process holds it or a line in it is foreign,
+    OutputError if it cannot be made or written.
     """
 
     def __init__(self, path: Path, belongs: Callable[[dict[str, Any]], bool]):
@@ -49,7 +49,7 @@ class Journal:
         os.close(self._fd)
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append one line, on the disk when this returns."""
+        """Append one line, which is on the disk when this returns."""
         data = (json.dumps(line) + "\n").encode()
         try:
             while data:
@@ -61,9 +61,9 @@ class Journal:
 
 
 def read_lines(path: Path, belongs: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file; each must be an object that `belongs` there.
+    """The complete lines of a file; each must be an object that `belongs` there.
 
-    Raises InputError that names the first line that is not.
+    Raises InputError that names the first line that does not.
     """
     with reading(path):
         whole, _, _ = path.read_bytes().rpartition(b"\n")

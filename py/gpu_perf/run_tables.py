@@ -8,12 +8,12 @@ from gpu_perf.verdict import busy_seconds
 from gpu_perf.work import Work
 
 MEGA, GIGA = 1e6, 1e9
-# metrics with their depth in the tree that POP draws
+# metrics with their depth in POP's tree
 METRICS = ((0, "global efficiency"), (1, "parallel efficiency"), (2, "load balance"), (2, "communication efficiency"),
            (3, "transfer efficiency"), (3, "serialisation efficiency"), (1, "computation scaling"),
            (2, "instruction scaling"), (2, "IPC scaling"), (2, "frequency scaling"), (0, "speed-up"), (0, "run time"))
 PLAIN = ("speed-up", "run time")
-SHOWN_RANKS = 16        # more ranks than this are summed up, not listed
+SHOWN_RANKS = 16        # more ranks than this are summarised, not listed
 
 
 def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
@@ -34,14 +34,14 @@ def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
 
 
 def outside_stages(looked_at: Sequence[Window]) -> list[Stage]:
-    """What is in no stage, as rows like theirs: before the first, and between them."""
+    """Time outside all stages, as rows: before the first one, and between them."""
     each = {"start-up": [w.rank.before for w in looked_at], "unaccounted": [w.rank.unaccounted for w in looked_at]}
     nothing = tuple(0.0 for _ in looked_at)
     return [Stage((name,), tuple(seconds), nothing, 0) for name, seconds in each.items()]
 
 
 def stage_table(found: Sequence[Stage], run_time: float) -> Table:
-    """Each stage: its time on the ranks, its share, how uneven it is."""
+    """Each stage: its time on the ranks, its share, and its imbalance."""
     count = len(found[0].seconds) if found else 0
     each = count > 1 and count <= SHOWN_RANKS
     header = ("stage", "calls", "mean s", "share", "max - mean", "CPU / wall",
@@ -61,7 +61,7 @@ def stage_table(found: Sequence[Stage], run_time: float) -> Table:
 
 
 def rank_table(looked_at: Sequence[Window]) -> Table:
-    """Each rank: what it did with its time, and its memory."""
+    """Each rank: how it spent its time, and its memory."""
     rows = []
     for w in looked_at:
         device = w.rank.device
@@ -102,7 +102,7 @@ def copy_table(run: Run) -> Table:
 
 
 def rate_table(found: Sequence[Stage], work: dict[str, Work], ceilings: dict[str, float]) -> Table:
-    """Rates of the stages whose work is counted, against what the machine can do."""
+    """Rates of the stages with known work, against the ceilings of the machine."""
     rows = []
     for name, counted in work.items():
         seconds = sum(sum(s.seconds) for s in found if s.name == name)

@@ -39,10 +39,10 @@ STYLE = """
 
 
 def build(store: Store, folder: Path, series: Sequence[str] = (), baseline: str | None = None) -> list[str]:
-    """Write index.html and commits/*.html; returns lines that say what was found.
+    """Write index.html and commits/*.html; returns lines with the findings.
 
-    series: which, by default all that have results; baseline: a commit for all of them
-    Raises InputError where there is nothing to show.
+    series: by default all that have results; baseline: a commit for all of them
+    Raises InputError if there is nothing to show.
     """
     histories, lines = [], []
     for name in series or store.series():
@@ -61,7 +61,7 @@ def build(store: Store, folder: Path, series: Sequence[str] = (), baseline: str 
 
 
 def _doubts(store: Store, history: History) -> list[str]:
-    """Runs whose ranks did not have their cores to themselves."""
+    """Warnings about runs whose ranks had to share their cores."""
     said = [(commit, words) for commit in history.commits for record in store.records(history.series, commit.hash)
             for words in list(disturbances(parse_run(record)))[:1]]
     if not said:
@@ -116,7 +116,7 @@ def _failures(history: History) -> Table:
 
 
 def _plain(history: History, links: dict[str, str]) -> dict[str, Any]:
-    """What the script draws."""
+    """The data for the script."""
     number = {c.hash: n for n, c in enumerate(history.commits)}
     components = []
     for name, points in history.components.items():
@@ -138,7 +138,7 @@ def _plain(history: History, links: dict[str, str]) -> dict[str, Any]:
 
 
 def _reports(store: Store, folder: Path, number: int, history: History) -> dict[str, str]:
-    """Write the report of each commit that has records, of the repeat in the middle; commit hash -> its address."""
+    """Write the report of each commit that has records, for its median repeat; commit hash -> address."""
     links = {}
     for commit in history.commits:
         runs = [parse_run(r) for r in store.records(history.series, commit.hash)]

@@ -19,7 +19,7 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
                  reference: bool = True) -> str:
     """Write report.html, scaling.json and, with plots, scaling.png into the sweep's folder; returns the text.
 
-    time: what efficiencies are of, a key of TIMES; markdown: also write the table there; reference: with the published
+    time: the time of efficiencies, a key of TIMES; markdown: also write the table there; reference: with the published
     figures. Raises InputError where the folder holds no sweep, OutputError where nothing can be written.
     """
     rows = sweep_results.read_rows(folder, time)
@@ -31,7 +31,7 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed), *doubtful, end]
     pictures = []
     if plots:
-        from gpu_perf.scaling_figure import scaling_figure  # loads what no table needs
+        from gpu_perf.scaling_figure import scaling_figure  # loads libraries that tables do not need
 
         picture = folder / "scaling.png"
         scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
@@ -68,7 +68,7 @@ def pop_table(rows: Sequence[Row]) -> Table:
 
 
 def summary(rows: Sequence[Row], time: str) -> list[str]:
-    """One line for each series: how efficient it is on most ranks."""
+    """One line for each series: its efficiency on the largest number of ranks."""
     lines = []
     for label in dict.fromkeys(r.point.label for r in rows):
         own = [r for r in rows if r.point.label == label and r.efficiency]
@@ -80,7 +80,7 @@ def summary(rows: Sequence[Row], time: str) -> list[str]:
 
 
 def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Curve]:
-    """What the figure draws. Raises InputError where there is nothing to draw."""
+    """The curves of the figure. Raises InputError if there is nothing to draw."""
     found: list[Curve] = []
     for label in dict.fromkeys(r.point.label for r in rows):
         own = {r.point.ranks: r for r in rows if r.point.label == label and r.repeats}

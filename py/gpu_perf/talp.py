@@ -1,4 +1,4 @@
-"""The metrics of TALP, the profiler of BSC's library DLB: its JSON read and written, and its formulas.
+"""The metrics of TALP, the profiler of BSC's library DLB: reads and writes its JSON, and has its formulas.
 
 A region is summed over all CPUs. With n CPUs, T the elapsed time of the slowest process, U, M and I the useful time,
 the time in MPI and that of threads that are idle while one of theirs is in MPI, O the idle time of OpenMP's threads, G
@@ -41,9 +41,9 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Region:
-    """What TALP sums of a region over all CPUs; times in seconds.
+    """TALP's sums of a region over all CPUs; times in seconds.
 
-    least_process, least_node: time in MPI for each CPU of the process and the node with least of it; None: not told
+    least_process, least_node: time in MPI per CPU of the process and the node with the least; None: not given
     stated: the metrics that the file itself gives
     """
 
@@ -63,7 +63,7 @@ class Region:
     stated: Mapping[str, float] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, float]:
-        """The metrics by the formulas above; those of MPI only where the region tells the least times."""
+        """The metrics by the formulas above; those of MPI only if the region has the least times."""
         active = self.useful + self.mpi + self.idle + self.runtime
         host = self.useful + self.idle
         found = {"parallelEfficiency": self.useful / active,
@@ -82,7 +82,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Talp:
-    """A file of TALP: who wrote it and when, and its regions, the longest first."""
+    """A file of TALP: its version and time, and its regions, the longest first."""
 
     version: str
     timestamp: str
@@ -92,7 +92,7 @@ class Talp:
 def read_talp(path: Path) -> Talp:
     """TALP's metrics from a file of TALP, or from a record of --perf, whose stages become regions.
 
-    Raises InputError where the file cannot be read or is neither.
+    Raises InputError if the file cannot be read or is neither.
     """
     def parse(content: Any) -> Talp:
         known = isinstance(content, dict) and "Application" in content
@@ -102,7 +102,7 @@ def read_talp(path: Path) -> Talp:
 
 
 def parse_talp(content: Mapping[str, Any]) -> Talp:
-    """The regions of TALP's JSON that took time. Raises InputError where it has none, or one that cannot be."""
+    """The regions of TALP's JSON that took time. Raises InputError if there are none, or an impossible one."""
     try:
         regions = [_region(str(name), values) for name, values in content["Application"].items()
                    if values["elapsedTime"] > 0 and values["usefulTime"] > 0]
@@ -134,7 +134,8 @@ def _region(name: str, values: Mapping[str, Any]) -> Region:
 def talp_json(run: Run) -> dict[str, Any]:
     """The record of a run as TALP's JSON: the whole run, and each outer stage that all ranks have, as regions.
 
-    A rank is a process with one CPU. What a record does not hold is 0: hardware counters, OpenMP, the device's times.
+    A rank is a process with one CPU. Hardware counters, OpenMP and device times are 0, because a record does not hold
+    them.
     """
     stages = [name for name in dict.fromkeys(s.name for r in run.ranks for s in r.top())
               if name != WHOLE and all(r.top(name) for r in run.ranks)]
@@ -185,12 +186,12 @@ def _nodes(run: Run) -> list[str]:
 
 
 def _mpi_ranks(run: Run) -> int:
-    """TALP counts no ranks where there is no MPI."""
+    """TALP counts no ranks without MPI."""
     return len(run.ranks) if len(run.ranks) > 1 or run.facts.get("mpi") else 0
 
 
 def _least(times: Any) -> float:
-    """The least that is not 0, as TALP's reduction has it; 0 where all are."""
+    """The least non-zero time, as in TALP's reduction; 0 if all are 0."""
     return min((t for t in times if t > 0), default=0.0)
 
 

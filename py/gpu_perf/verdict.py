@@ -1,7 +1,7 @@
-"""What bounds a run, in plain words: each cause with what it costs, the evidence, and what to do about it.
+"""What bounds a run, in plain words: each cause with its cost, the evidence, and the remedy.
 
-A cause's cost is the share of the run's time that would be saved, at most, if it were gone. A cause is dominant where
-it costs `DOMINANT` of the run or more.
+The cost of a cause is the largest share of the run's time that removing it could save. A cause is dominant if it costs
+`DOMINANT` of the run or more.
 """
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from gpu_extract.perf.recorder import COMPILE
 from gpu_perf.metrics import Stage, Window, stages, windows
 
 DOMINANT = 0.10
-SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which somebody else had the cores
+SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which other work had the cores
 FILES = ("read", "write", "wait for input", "wait for output")      # stages in which the ranks wait for files
-HOLDERS = ("extract", "exposure", "frames", "frame")                 # stages that are looked into
-ALONE = "assemble"           # rank 0 does it while the others wait
-PREPARATION = "warm up"      # kernels are loaded or compiled: rank 0 does it for all
+HOLDERS = ("extract", "exposure", "frames", "frame")                 # stages whose inner stages are reported
+ALONE = "assemble"           # done by rank 0 while the others wait
+PREPARATION = "warm up"      # kernels are loaded or compiled, by rank 0 for all
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Verdict:
-    """causes: all that were looked for, the dearest first; cautions: why the figures may not be what they seem"""
+    """causes: all that were checked, the most costly first; cautions: reasons to doubt the figures"""
 
     causes: tuple[Cause, ...]
     cautions: tuple[str, ...]
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def dominant(self) -> tuple[Cause, ...]:
-        """The causes that cost enough to be named."""
+        """The dominant causes."""
         return tuple(c for c in self.causes if c.cost >= DOMINANT)
 
     def lines(self) -> list[str]:
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def judge(run: Run, focus: str | None = None) -> Verdict:
-    """The verdict on a run, or on one stage of it. Raises InputError where a rank has no such stage."""
+    """The verdict on a run, or on one stage of it. Raises InputError if a rank has no such stage."""
     looked_at = windows(run, focus)
     whole = max(w.seconds for w in looked_at)
     found = stages(looked_at)
@@ -68,7 +68,7 @@ def judge(run: Run, focus: str | None = None) -> Verdict:
 
 
 def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
-    """Stages of the first thread that cut the time without overlap."""
+    """Stages of the first thread that divide the time without overlap."""
     level = 1 if focus is None else 2
     outer = [s for s in found if len(s.path) == level] or [s for s in found if len(s.path) == 1]
     outer += [s for s in found if s.path == (COMPILE,) and s not in outer]
@@ -76,7 +76,7 @@ def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
 
 
 def _opened(stage: Stage, found: Sequence[Stage]) -> list[Stage]:
-    """The stage, or, where it is one of HOLDERS, what it holds and what is left."""
+    """The stage or, if it is one of HOLDERS, its inner stages and the rest."""
     inner = [s for s in found if s.path[:-1] == stage.path and not s.threads]
     if not inner or stage.name not in HOLDERS:
         return [stage]
@@ -133,7 +133,8 @@ def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float
 
 
 def _excess(chosen: Sequence[Stage]) -> float:
-    """Seconds by which the busiest rank exceeds the mean, in all of these stages together: no rank waits in between."""
+    """Seconds by which the busiest rank exceeds the mean, over all of these stages together, as no rank waits in
+    between."""
     totals = [sum(seconds) for seconds in zip(*(s.seconds for s in chosen), strict=True)]
     return max(totals) - sum(totals) / len(totals) if totals else 0.0
 
@@ -190,7 +191,7 @@ def busy_seconds(window: Window) -> float:
 
 
 def joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Times (start, end) in order, those that touch as one."""
+    """Times (start, end) in order, with touching ones merged."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(times):
         if found and start <= found[-1][1]:
@@ -206,7 +207,7 @@ def length(times: Iterable[tuple[float, float]]) -> float:
 
 
 def cautions(looked_at: Sequence[Window]) -> list[str]:
-    """Why the times of ranks may not be what they seem: they did not have their cores to themselves."""
+    """Reasons to doubt the times of ranks: they shared their cores."""
     said = []
     for window in looked_at:
         outer = [s for s in window.spans if s.thread == 0 and s.name == "bundle"]
@@ -221,11 +222,11 @@ def cautions(looked_at: Sequence[Window]) -> list[str]:
 
 
 def disturbances(run: Run) -> Iterator[str]:
-    """Why the times of a run may not be what they seem: more ranks than cores, other work on these."""
+    """Reasons to doubt the times of a run: more ranks than cores, or other work on the cores."""
     hosts = [rank.host for rank in run.ranks]
     for host in dict.fromkeys(hosts):
         cores = max(rank.cores for rank in run.ranks if rank.host == host)
-        if 1 < cores < hosts.count(host):              # a rank that is bound to one core knows of no other
+        if 1 < cores < hosts.count(host):              # a rank that is bound to one core sees no other
             yield f"{hosts.count(host)} ranks shared {cores} cores"
     yield from cautions(windows(run))
 

@@ -40,7 +40,7 @@ class Timeline:
 
 
 class Module:
-    """What a test needs of an array library; here numpy, whose "device" is another array in the same memory.
+    """The array library as a test uses it; here numpy, whose "device" is another array in the same memory.
 
     xp: the array namespace, numpy or cupy
     """

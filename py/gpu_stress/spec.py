@@ -1,4 +1,4 @@
-"""What one stress test is to do: frozen, validated as a whole."""
+"""The specification of one stress test: frozen, validated as a whole."""
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,34 +22,34 @@ SUPPORTED = {
 TESTS = tuple(SUPPORTED)
 COPIES_BY_DEFAULT = ("fft", "copy")
 SHAPES = {"eigh": (100, 74, 74), "cholesky": (100, 74, 74), "extract": (25, 200)}
-PROCS_PER_CORE = 16         # processes at once, at the very most
+PROCS_PER_CORE = 16         # largest number of processes at once
 EXTRACT_CORES = ("banded", "dense")
 _RANGES: Ranges = {name: (least, math.inf, f"be {least} or more") for name, least in (
     ("count", 1), ("warmup", 0), ("check_every", 1), ("device", 0), ("sharing", 1), ("seed", 0))}
 
 
 class Unsupported(InputError):
-    """The test does not exist for this dtype or shape; a campaign records it and goes on."""
+    """The test does not exist for this dtype or shape; a campaign records it and continues."""
 
     status = "unsupported"
 
 
 class OutOfMemory(InputError):
-    """The test does not fit; a campaign records it and goes on."""
+    """The test does not fit into memory; a campaign records it and continues."""
 
     status = "out of memory"
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One test as one process runs it.
+    """One test, as run by one process.
 
     test, module, dtype: names out of TESTS, MODULES, DTYPES
     shape: of the array; eigh and cholesky: (n, n) or (batch, n, n); gemm: (m, k) times (k, k),
         or a batch of it; extract: (fibres, wavelengths)
     count: timed cycles, or None: as many as fit into `seconds` of wall time
     copy: the input goes to the device and the result comes back in every cycle
-    pinned: host buffers in page-locked memory, where the module knows it
+    pinned: host buffers in page-locked memory, if the module supports it
     warmup: cycles before the clock runs; check_every: 1 checks every result
     device: number of the device; sharing: processes that run this at the same time
     seed: of the random content
@@ -89,7 +89,7 @@ class Spec:
         yield from out_of_range(self, _RANGES)
 
     def supported(self) -> None:
-        """Raises Unsupported where the test has no meaning for this dtype or shape."""
+        """Raise Unsupported if the test has no meaning for this dtype or shape."""
         if self.dtype not in SUPPORTED[self.test]:
             raise Unsupported(f"{self.test} does not support {self.dtype}: use {', '.join(SUPPORTED[self.test])}")
         n = len(self.shape)
@@ -113,7 +113,7 @@ class Spec:
 
 
 def check_procs(procs: int) -> None:
-    """Raise InputError where so many processes at once would be none, or would bring the machine down."""
+    """Raise InputError if the number of processes is below 1, or would overload the machine."""
     cores = usable_cores()
     if not 1 <= procs <= PROCS_PER_CORE * cores:
         raise InputError(f"--procs is {procs}, must be 1 to {PROCS_PER_CORE * cores} here ({PROCS_PER_CORE} for each "
@@ -121,13 +121,13 @@ def check_procs(procs: int) -> None:
 
 
 def check_timeout(seconds: float | None) -> None:
-    """Raise InputError where a time limit is over before it begins."""
+    """Raise InputError if a time limit is not positive."""
     if seconds is not None and not seconds > 0:
         raise InputError(f"--timeout is {seconds:g} s, must be above 0")
 
 
 def show(shape: tuple[int, ...]) -> str:
-    """A shape as it is typed."""
+    """A shape as typed by a user."""
     return ",".join(map(str, shape))
 
 

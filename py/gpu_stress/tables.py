@@ -1,4 +1,4 @@
-"""The tables of a report, as data that is printed or put on a page."""
+"""The tables of a report, as data to print or to put on a page."""
 from collections.abc import Callable, Sequence
 
 from gpu_perf.outcomes import SEVERITY
@@ -9,7 +9,7 @@ from gpu_stress.rows import Campaign, Row, gains, loads, sampler_cost
 
 
 def summary(campaign: Campaign) -> list[str]:
-    """A few lines: the machine, how much was done, what was wrong."""
+    """A few lines: the machine, the amount of work, the errors."""
     m = campaign.machine
     statuses = [r.status for r in campaign.rows]
     counts = {status: statuses.count(status) for status in SEVERITY if status in statuses}
@@ -29,7 +29,7 @@ def summary(campaign: Campaign) -> list[str]:
 
 
 def rate_table(campaign: Campaign) -> Table:
-    """One process alone."""
+    """The rates of one process alone."""
     rows = [(r.module, r.test, r.shape, r.dtype, number(r.rate), number(r.one_way, unit=MB),
              number(r.both_ways, unit=MB), number(r.flops, unit=GIGA), NONE if r.cycle is None else duration(r.cycle),
              NONE if r.spread is None else f"{100 * r.spread:.1f}%", f"{r.errors}/{r.checked}")
@@ -41,7 +41,7 @@ def rate_table(campaign: Campaign) -> Table:
 
 
 def sharing_table(campaign: Campaign) -> Table:
-    """Many processes against one."""
+    """The rates of many processes, relative to one."""
     counts = sorted({r.procs for r in campaign.rows})
     gain = gains(campaign.rows)
     keys = list(dict.fromkeys(r.key for r in campaign.rows))
@@ -110,7 +110,7 @@ def _pairs(first: Sequence[Row], second: Sequence[Row],
 
 
 def campaign_tables(campaign: Campaign, first: Campaign) -> list[Table]:
-    """All tables of one campaign; first: which it is set beside, where it is another one."""
+    """All tables of one campaign; first: the campaign it is compared with, if it is another one."""
     modules = ratio_table("cupy against numpy", module_pairs(campaign), ("numpy", "cupy"),
                           lambda r: (r.test, r.shape, r.dtype, str(r.procs)), ("test", "shape", "dtype", "processes"))
     tables = [rate_table(campaign), sharing_table(campaign), modules, trouble_table(campaign), load_table(campaign)]

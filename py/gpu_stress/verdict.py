@@ -1,16 +1,16 @@
-"""Whether a campaign can be trusted, and in one sentence what it says of the machine."""
+"""Whether a campaign can be trusted, and the verdict on the machine in one sentence."""
 from itertools import pairwise
 
 from gpu_perf.outcomes import FINE
 from gpu_stress.rows import PAUSE, Campaign, cores_busy, gains
 
-OTHERS = 0.25         # cores that other work may keep busy, in the mean over a set
+OTHERS = 0.25         # largest number of cores that other work keeps busy, in the mean over a set
 ALIKE = 1.1           # the best repeat over the worst, and sharing over the ideal, beyond which a machine was not quiet
-WELL, BETTER = 0.8, 1.1       # of the ideal: shared well; of one process alone: several are worth it
+WELL, BETTER = 0.8, 1.1       # share of the ideal for good sharing; gain over one process that makes several worthwhile
 
 
 def gpu_errors(campaign: Campaign) -> list[str]:
-    """What the driver said of GPUs while they worked: memory errors that it could not correct, and critical errors."""
+    """Errors that the driver reported while GPUs worked: uncorrected memory errors, and critical errors."""
     lines = []
     for index in sorted({g["index"] for s in campaign.samples for g in s["gpus"]}):
         own = [g for s in campaign.samples for g in s["gpus"] if g["index"] == index]
@@ -24,7 +24,7 @@ def gpu_errors(campaign: Campaign) -> list[str]:
 
 
 def corrected(campaign: Campaign) -> list[str]:
-    """Memory errors that GPUs corrected while they worked: results are right, the memory is to be watched."""
+    """Memory errors that GPUs corrected while they worked: results are right, but the memory should be watched."""
     lines = []
     for index in sorted({g["index"] for s in campaign.samples for g in s["gpus"]}):
         counts = [g["ecc_corrected"] for s in campaign.samples for g in s["gpus"]
@@ -35,7 +35,7 @@ def corrected(campaign: Campaign) -> list[str]:
 
 
 def doubts(campaign: Campaign) -> list[str]:
-    """Why rates may not be what they seem: other work, more processes than cores, repeats that differ."""
+    """Reasons to doubt the rates: other work, more processes than cores, repeats that differ."""
     cores = int(campaign.machine["cores"])
     lines = [f"NOT QUIET: other work kept {busy:.1f} cores busy during {name}"
              for name, busy in others(campaign).items() if busy > OTHERS]
@@ -51,7 +51,7 @@ def doubts(campaign: Campaign) -> list[str]:
 
 
 def others(campaign: Campaign) -> dict[str, float]:
-    """Cores that processes which are not of the campaign kept busy during each set that was sampled."""
+    """Cores kept busy by processes outside the campaign, for each sampled set."""
     found = {}
     for name in dict.fromkeys(s["set"] for s in campaign.samples):
         own = [s for s in campaign.samples if s["set"] == name]

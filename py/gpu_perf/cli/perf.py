@@ -1,4 +1,4 @@
-"""gpu_perf: where the time of a run went, what bounds it, and what to do about it."""
+"""gpu_perf: reports where the time of a run went, what bounds it, and what to do about it."""
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,9 +114,9 @@ def _talp(args: argparse.Namespace) -> None:
 
 
 def ceilings(where: str | None) -> dict[str, float]:
-    """What a machine can do: float64 operations and bytes per second, from a file or measured now.
+    """The ceilings of a machine: float64 operations and bytes per second, from a file or measured now.
 
-    Raises InputError where the file is something else.
+    Raises InputError if the file is something else.
     """
     if where is None:
         return {}
@@ -138,7 +138,7 @@ def _ceilings(info: Any) -> dict[str, float]:
 
 
 def write_page(path: str, text: str, what: str = "page") -> None:
-    """One file of text, whole or not at all."""
+    """Write a text file, completely or not at all."""
     from gpu_extract.io.atomic import write_text
 
     write_text(path, text)

@@ -1,4 +1,4 @@
-"""gpu_sweep: how the extraction scales, under one command."""
+"""gpu_sweep: measures how the extraction scales."""
 import argparse
 import shutil
 import sys
@@ -113,7 +113,7 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Whatever the report could fail with after hours of runs. Raises InputError, OutputError."""
+    """Check before the runs what could fail in the report after hours. Raises InputError, OutputError."""
     from gpu_extract.io.atomic import check_apart, check_folder, check_target
     from gpu_perf.outcomes import STATE
 
@@ -152,7 +152,7 @@ def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
 
 
 def _judge_warm_up(outcomes: "Sequence[Outcome]") -> None:
-    """Raise InputError where gpu_extract refuses what it is given: it would refuse the points as well, one by one."""
+    """Raise InputError if gpu_extract refuses its options, because it would refuse them at every point."""
     for outcome in outcomes:
         if any(process.code == ExitCode.INPUT for process in outcome.processes):
             fibres, said = outcome.name.removeprefix(WARM_UP), outcome.said.removeprefix("gpu_extract: error: ")
@@ -162,7 +162,7 @@ def _judge_warm_up(outcomes: "Sequence[Outcome]") -> None:
 
 
 def _complain(outcomes: "Sequence[Outcome]") -> int:
-    """Name what failed, one line each; returns how many did."""
+    """Report failures, one line each; returns their number."""
     failed = [o for o in outcomes if o.status != "ok"]
     for outcome in failed:
         log.error(f"{outcome.name} repeat {outcome.repeat}: {outcome.status}: {outcome.said}")
@@ -170,7 +170,7 @@ def _complain(outcomes: "Sequence[Outcome]") -> int:
 
 
 def space_of(args: argparse.Namespace) -> "Space":
-    """The sweep that the options ask for. Raises InputError."""
+    """The sweep from the options. Raises InputError."""
     from gpu_perf.sweep import Space
 
     return Space(args.modes, args.ranks, args.cores, args.tiles or (None,), args.per_gpu, args.mps, args.nspec,
@@ -180,7 +180,7 @@ def space_of(args: argparse.Namespace) -> "Space":
 def find_launcher(name: str, words: str, *, several: bool) -> "Launch":
     """The launcher by its name; auto: srun inside a Slurm job, else the mpiexec of this Python's environment.
 
-    Raises InputError where it is not there.
+    Raises InputError if it was not found.
     """
     import os
     import shlex

@@ -1,4 +1,4 @@
-"""gpu_track: run times over the commits of a project; which of them changed what."""
+"""gpu_track: run times over the commits of a project, and which commits changed them."""
 import argparse
 import platform
 from collections.abc import Sequence
@@ -190,12 +190,12 @@ def _import(args: argparse.Namespace, store: "Store") -> ExitCode:
 
 
 def _known(args: argparse.Namespace, store: "Store") -> "dict[str, Commit]":
-    """Commits by every beginning of their hash that may stand in a table, from the store, --dates, the repository."""
+    """Commits by every prefix of their hash that a table may use, from the store, --dates and the repository."""
     from gpu_perf.external import read_list
     from gpu_perf.repository import all_commits
 
     commits = [*store.commits(), *(read_list(Path(args.dates)) if args.dates else [])]
-    with suppress(InputError):            # the series may be of another project
+    with suppress(InputError):            # the series may belong to another project
         commits += all_commits(Path(args.repository))
     found: dict[str, Commit] = {}
     for commit in commits:

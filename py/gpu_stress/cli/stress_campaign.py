@@ -23,7 +23,7 @@ SAME = ("host", "processor", "cores", "device")
 
 
 def run_campaign(args: argparse.Namespace) -> int:
-    """Run it, or what is left of it; exit code 1 if any set had wrong results or failed."""
+    """Run the campaign, or the rest of it; exit code 1 if any set had wrong results or failed."""
     check_folder(args.folder)
     product, repeats = _product(args), at_least(args.repeats, "--repeats")
     sets = commands(product)
@@ -50,7 +50,7 @@ def _product(args: argparse.Namespace) -> Product:
 
 
 def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
-    """Write down where the campaign runs; raises InputError where it was begun on another machine."""
+    """Record the machine of the campaign; raises InputError if it was begun on another machine."""
     described = {name: open_module(name, device).describe() for name in modules}
     here = {**machine(), "program": __version__, "modules": described,
             "device": [m["device"] for m in described.values()]}
@@ -69,7 +69,7 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
 
 
 def _tell(outcomes: Sequence[Outcome], folder: Path) -> int:
-    """A summary on the standard output; who was wrong on standard error."""
+    """Print a summary on standard output, and wrong processes on standard error."""
     counts = Counter(outcome.status for outcome in outcomes)
     for outcome in outcomes:
         for process in outcome.processes:

@@ -158,9 +158,9 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def spec_of(args: argparse.Namespace, test: str, **what: Any) -> Spec:
-    """The test that a command line asks for; raises InputError, one line with every problem.
+    """The test from the command line; raises InputError, one line with every problem.
 
-    what: module, shape and dtype, where they are known
+    what: module, shape and dtype, if they are known
     """
     count, seconds = amount(args)
     return Spec(test, count=count, seconds=seconds, copy=args.copy or test == "copy", pinned=args.pinned,
@@ -179,7 +179,7 @@ def amount(args: argparse.Namespace) -> tuple[int | None, float | None]:
 
 
 def devices_of(numbers: Sequence[int] | None, module: str) -> Sequence[int]:
-    """The device numbers of --devices; raises InputError where the module has no such device."""
+    """The device numbers of --devices; raises InputError if the module has no such device."""
     if module != "cupy":
         return numbers or (0,)
     from gpu_stress.backend import device_count
