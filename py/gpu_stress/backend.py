@@ -34,7 +34,7 @@ class Timeline:
         self._marks.append(now())
 
     def seconds(self) -> list[float]:
-        """Wait for the last mark; seconds between successive marks, which are then forgotten."""
+        """Wait for the last mark; returns the seconds between successive marks, which are then cleared."""
         marks, self._marks = self._marks, []
         return [b - a for a, b in pairwise(marks)]
 
@@ -108,9 +108,9 @@ class _EventTimeline(Timeline):
 
 
 class CupyModule(Module):
-    """One CUDA device through cupy; all work goes to one stream of its own.
+    """One CUDA device through cupy; all work goes to its own stream.
 
-    Raises InputError, one line, where cupy or the device is missing.
+    Raises InputError, one line, if cupy or the device is missing.
     """
 
     name = "cupy"
@@ -169,7 +169,7 @@ class CupyModule(Module):
 
 
 def open_module(name: str, device: int = 0) -> Module:
-    """The array module of that name; raises InputError where it cannot be used here."""
+    """The array module of that name; raises InputError if it cannot be used here."""
     if name == "numpy":
         return Module()
     if name == "cupy":
@@ -178,7 +178,7 @@ def open_module(name: str, device: int = 0) -> Module:
 
 
 def device_count(cupy: Any = None) -> int:
-    """Number of CUDA devices that can be seen; raises InputError without cupy or without any."""
+    """Number of visible CUDA devices; raises InputError without cupy or without a device."""
     cupy = cupy or _import_cupy()
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())

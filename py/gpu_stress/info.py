@@ -1,4 +1,4 @@
-"""What is here and how fast it is: processor, GPUs, versions, MPS, measured bandwidths and rates."""
+"""Facts about the machine: processor, GPUs, versions, MPS, measured bandwidths and rates."""
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,10 +19,10 @@ def device_info(module: str | None = None, *, measure: bool = True,
                 environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Facts and measurements as plain values; `info_lines` makes text of them.
 
-    module: "numpy": the processor only; "cupy": InputError unless there is a GPU; None: what there is
+    module: "numpy": the processor only; "cupy": InputError unless there is a GPU; None: whatever there is
     measure: copy bandwidth each way, page-locked and pageable, and the float64 rate of a matrix product
-    environ: the process's environment, where MPS is announced
-    Raises InputError for an unknown module, or for cupy where it cannot be used.
+    environ: the process's environment, which announces MPS
+    Raises InputError for an unknown module, or for cupy if it cannot be used.
     """
     if module not in (None, "numpy", "cupy"):
         raise InputError(f"module is {module!r}, must be numpy or cupy")
@@ -45,7 +45,7 @@ def device_info(module: str | None = None, *, measure: bool = True,
 
 
 def measured(module: str, device: int) -> dict[str, Any]:
-    """Bytes per second each way, operations per second in float64, errors found on the way."""
+    """Bytes per second each way, operations per second in float64, and errors found meanwhile."""
     found: dict[str, Any] = {"errors": 0}
     for kind, pinned in (("pinned", True), ("pageable", False)):
         if pinned and module == "numpy":

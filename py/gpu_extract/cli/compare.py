@@ -1,4 +1,4 @@
-"""gpu_compare: judge one frame by another."""
+"""gpu_compare: compares a frame with a reference frame."""
 import argparse
 from collections.abc import Sequence
 
@@ -57,7 +57,7 @@ def compare(args: argparse.Namespace) -> int:
         check_target(args.plot)
     frame, reference = (read_frame(path, check=not args.ignore_checksums) for path in (args.frame, args.reference))
     comparison = compare_frames(frame, reference, args.limits)
-    if args.plot:                   # before the table: whoever reads that may leave before its end
+    if args.plot:                   # before the table, whose reader may leave before its end
         from gpu_extract.figures import difference_plot
 
         difference_plot(args.plot, difference_maps(frame, reference, comparison.limits),

@@ -1,4 +1,4 @@
-"""Which frames an exposure has: from a list, from names with wildcards, or simulated."""
+"""The frames of an exposure: from a list, from names with wildcards, or simulated."""
 import argparse
 import glob
 import os
@@ -12,7 +12,7 @@ from gpu_extract.errors import InputError, OutputError, check_local
 from gpu_extract.io.atomic import FITS_ENDINGS, check_apart
 
 MOST_BYTES = 10_000_000      # of a list
-_SHOWN = 3                   # folders that a message names
+_SHOWN = 3                   # largest number of folders in a message
 _STEM = re.compile(r"(?P<stem>.+?)\.fits(\.gz)?")
 _NAMED = re.compile(r"(?P<kind>.+)-(?P<camera>[^-]+)-(?P<expid>[^-]+)")
 
@@ -34,8 +34,8 @@ class Entry:
 def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
     """The frames that the options name, in order.
 
-    Raises InputError where there is none, a line of the list cannot be understood, no PSF or output is named for an
-    image, two frames would have the same output, or one would take the place of an input.
+    Raises InputError if there are none, a line of the list is invalid, an image has no PSF or output, two frames have
+    the same output, or an output would replace an input.
     """
     if args.list:
         entries = tuple(_from_list(args))
@@ -52,7 +52,7 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
 
 
 def check_folders(entries: Sequence[Entry], made: str | None) -> None:
-    """Raise OutputError, before any work, where the folder of a frame is not there; made: one that will be."""
+    """Raise OutputError, before any work, if the folder of a frame is missing; made: a folder that will be made."""
     folders = Counter(os.path.dirname(entry.output) or "." for entry in entries)
     lost = [folder for folder in folders if not os.path.isdir(folder)
             and (made is None or os.path.realpath(folder) != os.path.realpath(made))]
@@ -64,7 +64,7 @@ def check_folders(entries: Sequence[Entry], made: str | None) -> None:
 
 
 def _check_names(entry: Entry) -> None:
-    """Raise InputError for what can never be a frame's name, or no file's."""
+    """Raise InputError for impossible names of frames or files."""
     if not entry.output.endswith(FITS_ENDINGS):
         raise InputError(f"{entry.output}: the name of a frame must end in {' or '.join(FITS_ENDINGS)}; give another "
                          "name")
@@ -76,7 +76,7 @@ def _check_names(entry: Entry) -> None:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Files that match a pattern, sorted; a name without wildcards is itself, there or not."""
+    """Files that match a pattern, sorted; a name without wildcards matches itself, even if missing."""
     if not glob.has_magic(pattern):
         return [pattern]
     found = sorted(glob.glob(pattern, recursive=True))
@@ -91,7 +91,7 @@ def _from_list(args: argparse.Namespace) -> Iterator[Entry]:
     try:
         with open(args.list, "rb") as handle:
             content = handle.read(MOST_BYTES + 1)
-        lines = content.decode("utf-8-sig").splitlines()      # editors of Windows begin with a mark
+        lines = content.decode("utf-8-sig").splitlines()      # Windows editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{args.list}: cannot be read: {getattr(error, 'strerror', None) or error}; give a text file "
                          "with a line IMAGE [PSF [OUTPUT]] for each frame") from error

@@ -53,6 +53,6 @@ def build_parser() -> Parser:
     add("--perf", metavar="FILE.json", help="write how each rank spent its time, for gpu_perf report")
     add_machine(parser)
     add_common_options(parser)
-    # what a single frame can have besides, and read_job and `ignored` ask for
+    # options of a single frame, which read_job and `ignored` use
     parser.set_defaults(fibermap=None, test=None, model=None, qa=None, **dict.fromkeys(PADDING))
     return parser

@@ -35,8 +35,8 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the wrapper; returns the command's exit code, or ends as the command did, by its signal: the launcher sees
-    what happened."""
+    """Run the wrapper; returns the command's exit code, or ends by the signal that ended the command, so that the
+    launcher sees it."""
     code = run_main(build_parser, _body, argv)
     if code < 0:
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -57,8 +57,8 @@ def _body(args: argparse.Namespace) -> int:
 
 
 class _Signals:
-    """Signals to the wrapper are the command's. Those that come while the daemon starts wait until there is one: to end
-    then would leave a daemon that nobody stops."""
+    """Forwards signals from the wrapper to the command. Signals that arrive while the daemon starts are held until
+    there is one, because ending then would leave a daemon running."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -67,7 +67,7 @@ class _Signals:
             signal.signal(number, self._take)
 
     def send_to(self, child: subprocess.Popen[bytes]) -> None:
-        """From now on they go to this process, those that have come before first."""
+        """Forward signals to this process from now on, held ones first."""
         self._child = child
         for number in self._early:
             child.send_signal(number)
@@ -80,8 +80,8 @@ class _Signals:
 
 
 def _run(command: list[str], environ: dict[str, str], signals: _Signals) -> int:
-    """Run the command. It has our descriptors: among them those it talks to MPI's launcher with, and the one that
-    counts it among the daemon's users."""
+    """Run the command. It inherits all descriptors, including those for MPI's launcher and the one that counts it among
+    the daemon's users."""
     try:
         child = subprocess.Popen(command, env=environ, close_fds=False)
     except OSError as error:
@@ -92,7 +92,7 @@ def _run(command: list[str], environ: dict[str, str], signals: _Signals) -> int:
 
 
 def _say(line: str) -> None:
-    """One line of the log; of what concerns a whole node its first rank speaks alone."""
+    """One line of the log; only the first rank of a node logs what concerns the whole node."""
     if speaks():
         log.info("%s: %s", PROG, line)
 

@@ -1,4 +1,4 @@
-"""The options of gpu_extract, and what becomes of those of the older codes."""
+"""The options of gpu_extract, and the treatment of options of older codes."""
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -31,7 +31,7 @@ exit codes
   0 done   1 a comparison failed   2 usage or input   3 output   4 internal error or a lost rank
   75 stopped cleanly, start again"""
 
-# options of older codes that would silently mean something else here: each with what takes its place
+# options of older codes that would silently mean something else here, each with its replacement
 _REFUSED = {
     "--decorrelate-fibers": "errors are decorrelated along each fibre, not between fibres: leave it out",
     "-d": "errors are decorrelated along each fibre, not between fibres: leave it out",
@@ -44,14 +44,14 @@ _REFUSED = {
     "--fibermap-index": "rows are found by fibre: use --fibermap",
     "--fibermap-first-row": "rows are found by fibre: use --fibermap",
 }
-# attribute -> option: known to the dense core only
+# attribute -> option: used by the dense core only
 DENSE_ONLY = {"nsubbundles": "--nsubbundles", "nwavestep": "--nwavestep"}
-# attribute -> option: without a meaning in either core, which choose their padding themselves
+# attribute -> option: without effect, because both cores choose their padding
 PADDING = {"pixpad_frac": "--pixpad-frac", "wavepad_frac": "--wavepad-frac"}
 
 
 class _Refuse(argparse.Action):
-    """An option of an older code that is refused, naming what to use."""
+    """An option of an older code that is refused, with its replacement."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
                  option_string: str | None = None) -> NoReturn:
@@ -102,7 +102,7 @@ def _files(parser: Parser) -> None:
 
 
 def add_what(parser: Parser) -> None:
-    """Which wavelengths and fibres."""
+    """Add the options for wavelengths and fibres."""
     add = parser.add_argument_group("what to extract").add_argument
     add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=GRID,
         help="wavelength grid in Angstrom, both ends included (the last to half a step), e.g. 5760,7620,0.8 (default: "
@@ -117,7 +117,7 @@ def add_what(parser: Parser) -> None:
 
 
 def add_how(parser: Parser) -> None:
-    """How they are extracted."""
+    """Add the options for the method of extraction."""
     add = parser.add_argument_group("how to extract").add_argument
     add("--core", choices=("auto", "banded", "dense"), default="auto",
         help="how to decorrelate. banded: whole fibres at once; dense: patch by patch; auto (default): banded, and "
@@ -176,7 +176,7 @@ def _checks(parser: Parser) -> None:
 
 
 def add_machine(parser: Parser) -> None:
-    """Ranks, threads and devices."""
+    """Add the options for ranks, threads and devices."""
     group = parser.add_argument_group("machine")
     add = group.add_argument
     add("--mpi", action="store_true", help="use MPI (default: if started by mpiexec or srun)")
@@ -190,7 +190,7 @@ def add_machine(parser: Parser) -> None:
 
 
 def spelt_out(values: Mapping[str, Any]) -> list[str]:
-    """The options that settle a frame's content, in words; values: by attribute, None and False are left out."""
+    """The options that determine a frame's content, in words; values: by attribute, without None and False."""
     parser = Parser("", "")
     for add in (_files, add_what, add_how):
         add(parser)
@@ -203,7 +203,7 @@ def spelt_out(values: Mapping[str, Any]) -> list[str]:
 
 
 def ignored(args: argparse.Namespace) -> Sequence[str]:
-    """A sentence for each option given that has no effect on this run."""
+    """A sentence for each given option that has no effect on this run."""
     sentences = [f"{option} is ignored: padding is chosen from the measured decay (--tolerance)"
                  for attribute, option in PADDING.items() if getattr(args, attribute) is not None]
     if args.passes == 1:

@@ -1,4 +1,4 @@
-"""gpu_setup: what other software looks for in places of its own, put there; templates to start from, copied."""
+"""gpu_setup: installs files where other software looks for them, and copies templates."""
 import argparse
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -45,7 +45,7 @@ def build_parser() -> Parser:
 
 
 def set_up(args: argparse.Namespace) -> int:
-    """Write what is missing, and name it on standard output."""
+    """Write missing files, and list them on standard output."""
     if args.command == "specutils":
         wanted = {Path(LOADER).expanduser(): LOADER_TEXT}
     else:
@@ -58,7 +58,7 @@ def set_up(args: argparse.Namespace) -> int:
         raise InputError(f"{changed[0]}: exists with other content; move it away, or give another folder")
     for path in wanted.keys() - there:
         write_text(path, wanted[path])
-    for path in wanted:                 # once all is written: whoever reads this may leave before its end
+    for path in wanted:                 # after all is written, because the reader may leave before the end
         say(f"{'is there' if path in there else 'written'}: {path}")
     return ExitCode.DONE
 
