@@ -1,4 +1,4 @@
-"""The camera settings that come with the package (etc/presets.ini), and those of a file of the user's own."""
+"""The camera settings of the package (etc/presets.ini), and of a user's own files."""
 import configparser
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Preset:
 
     wavelength: (first, last, step), Angstrom, both ends included
     psferr: fractional error of the PSF model
-    camera: letter of the cameras that this is the default of; empty: of none
+    camera: letter of the cameras for which this is the default; empty: none
     """
 
     name: str
@@ -31,9 +31,9 @@ def presets() -> Mapping[str, Preset]:
 
 
 def find_preset(name: str, camera: object = "") -> Preset:
-    """The preset called `name`: of the package, or of a file: FILE.ini:NAME, or FILE.ini for the one of the camera.
+    """The preset called `name`, from the package or a file: FILE.ini:NAME, or FILE.ini for the one of the camera.
 
-    Raises InputError, naming all, where there is none, and for a file that cannot be used.
+    Raises InputError, which lists all presets, if there is none, and for an invalid file.
     """
     file, ending, chosen = name.rpartition(".ini")
     if not ending or (chosen and chosen[0] != ":"):
@@ -58,7 +58,7 @@ def find_preset(name: str, camera: object = "") -> Preset:
 
 
 def read_ini(path: FileName, wrong: str, comments: str | None = None) -> configparser.ConfigParser:
-    """The sections of a file; wrong: what is said of other content; comments: how one begins behind a value.
+    """The sections of a file; wrong: the message for other content; comments: prefix of comments after a value.
 
     Raises InputError.
     """
@@ -92,7 +92,7 @@ def _read(path: FileName) -> dict[str, Preset]:
 
 
 def camera_preset(camera: object) -> Preset | None:
-    """The preset for a header's CAMERA ("r5", "R", "z0 "), or None where there is none."""
+    """The preset for a header's CAMERA ("r5", "R", "z0 "), or None if there is none."""
     return next((p for p in presets().values() if p.camera and p.camera == _letter(camera)), None)
 
 

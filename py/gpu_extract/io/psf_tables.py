@@ -61,7 +61,7 @@ def _nodes(hdu: Any, count: int) -> Array:
 
 
 def _check_light(stamps: Array) -> None:
-    """Every stamp is finite, nowhere below 0, and has light."""
+    """Check that every stamp is finite, nowhere below 0, and has light."""
     at = stamps.reshape(*stamps.shape[:4], -1)
     with np.errstate(all="ignore"):
         wrong = ~np.isfinite(at).all(axis=4) | (at < 0).any(axis=4) | ~(at.sum(axis=4) > 0) | np.isinf(at.sum(axis=4))
@@ -72,7 +72,7 @@ def _check_light(stamps: Array) -> None:
 
 
 def read_bundles(hdus: fits.HDUList, nfibre: int) -> IntArray | None:
-    """The bundle number of each fibre, HDU BUNDLE; None where the file has none. Raises InputError."""
+    """The bundle number of each fibre, HDU BUNDLE; None if the file has none. Raises InputError."""
     numbers = optional_image(hdus, "BUNDLE", 1)
     if numbers is None:
         return None
@@ -98,10 +98,10 @@ def write_tables(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (),
 
 
 def own_hdus(psf: PsfModel) -> list[Any]:
-    """The fibres' own wavelengths, or nothing."""
+    """The HDU of the fibres' own wavelengths, or nothing."""
     return [] if psf.own is None else [image_hdu(psf.own.coeff, OWN, cards=range_cards(psf.own), bunit="Angstrom")]
 
 
 def range_cards(series: Legendre) -> tuple[Card, Card]:
-    """Where a series holds."""
+    """The range of a series."""
     return Card("WAVEMIN", series.wmin, "Angstrom"), Card("WAVEMAX", series.wmax, "Angstrom")
