@@ -87,7 +87,7 @@ def test_what_is_no_image_psf_or_setting(made):
     for dtype in ("f2", int, complex, "float33"):
         assert "must be float64 or float32" in refused(extract, image, psf, CONFIG, dtype=dtype)
     assert "fibermap is of type ndarray, must be a FiberMap" in refused(replace, image, fibermap=image.fibermap.rows)
-    assert refused(Image, [[1, 2], [3]], [[1, 2], [3]]) == "pix is no array: its rows differ in length"
+    assert refused(Image, [[1, 2], [3]], [[1, 2], [3]]) == "pix is not an array: its rows differ in length"
     assert "read_noise has shape (2,)" in refused(replace, image, read_noise=np.ones(2))
     assert "read_noise is of type <U3" in refused(replace, image, read_noise="2.6")
 

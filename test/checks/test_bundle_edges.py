@@ -76,7 +76,7 @@ def test_every_edge_of_the_bundles_that_are_extracted_counts():
     assert "fibres 3 and 4 " in too_close(*planned(psf, replace(CONFIG, bundlesize=2)))[0]
     assert "fibres 5 and 6 " in too_close(*planned(psf, replace(CONFIG, bundlesize=6)))[0]
     assert "fibres 1 and 2 " in too_close(*planned(psf, replace(CONFIG, bundlesize=2, nspec=2)))[0]
-    assert "Is --bundlesize right" in too_close(*planned(psf, replace(CONFIG, bundlesize=2)))[0]
+    assert "Check --bundlesize" in too_close(*planned(psf, replace(CONFIG, bundlesize=2)))[0]
     coeff = psf.x.coeff.copy()
     coeff[1] = np.nan
     bad = in_two(replace(psf, x=replace(psf.x, coeff=coeff)), 4)

@@ -62,7 +62,7 @@ def test_light_beside_the_traces(shift):
     else:
         wrong = moved(psf, 0.0, shift, psf.shape)
     with pytest.raises(InputError, match=r"^the image's light lies beside the traces of made-up v3 \(\d+% of it, .*"
-                                         r"; give the PSF of this image, or --any-psf \(any_psf=True\) to go on"):
+                                         r"; give the PSF of this image, or --any-psf \(any_psf=True\) to use"):
         compare(image, wrong, CONFIG)
     found = compare(image, wrong, replace(CONFIG, any_psf=True))
     assert len(found) == 1 and found[0].startswith("the image's light lies beside")

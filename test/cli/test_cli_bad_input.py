@@ -147,7 +147,7 @@ def test_odd_files_of_astropys_own_tests(refused, shared):
 
 def test_bad_psfs(refused, tmp_path):
     for key, value, words in (
-        ("PSFTYPE", "SPOTGRID", "PSF of type 'SPOTGRID', version 3; known are GAUSS-HERMITE with PSFVER 2 or 3"),
+        ("PSFTYPE", "SPOTGRID", "PSF of type 'SPOTGRID', version 3; must be GAUSS-HERMITE with PSFVER 2 or 3"),
         ("PSFVER", 7, "version 7; known are"),
     ):
         write_psf(tmp_path / "psf7.fits", small_psf())
@@ -175,7 +175,7 @@ def test_bad_psfs(refused, tmp_path):
         (("-n", "-3"), "nspec is -3"),
         (("-s", "-1"), "specmin is -1"),
         (("-s", "6"), ("fibres from 6 on", "has fibres 0 to 5", "choose --specmin and --nspec")),
-        (("-s", "4", "-n", "3"), "fibres 4 to 6 were asked for"),
+        (("-s", "4", "-n", "3"), "fibres 4 to 6 were requested"),
         (("-n", "many"), ("--nspec", "many")),
         (("-n", "0", "-s", "-1", "--bundlesize", "0", "-r", "-1", "--psferr", "nan", "--tolerance", "2"),
          ("specmin is -1", "nspec is 0", "bundlesize is 0", "regularize is -1", "psferr is nan", "tolerance is 2")),

@@ -236,7 +236,7 @@ def test_presets_by_name_and_by_camera(extract, run, files, tmp_path):
     hdus[0].header["CAMERA"] = "Z9"
     write_image(tmp_path / "z.fits", hdus)
     of_camera = run("-i", tmp_path / "z.fits", "-p", files.psf, "-o", files.output).error
-    assert of_camera.endswith(f"; they are those of the preset desi-z, as the image's CAMERA is Z9: {given}")
+    assert of_camera.endswith(f"; they come from the preset desi-z, as the image's CAMERA is Z9: {given}")
     done = extract("-i", tmp_path / "z.fits", "--psferr", "0.5", "-w", GRID, "-f", "none")
     assert "psferr=0.5" in done.err
     assert "psferr=0.01" in extract("-i", tmp_path / "z.fits", "-w", GRID, "-f", "none").err

@@ -282,7 +282,7 @@ def test_exchanged_files_are_recognised(extract, files, tmp_path):
     assert f"{files.image}: this is an image, not a PSF: " in extract("-p", files.image).error
     frame = tmp_path / "frame.fits"
     write_frame(frame, small_frame())
-    assert f"{frame}: this is a frame, not an image: its spectra are extracted already" in extract("-i", frame).error
+    assert f"{frame}: this is a frame, not an image: its spectra are already extracted" in extract("-i", frame).error
     for read, path, words in ((read_psf, frame, "this is a frame, not a PSF"),
                               (read_frame, files.image, "this is an image, not a frame"),
                               (read_frame, files.psf, "this is a PSF")):

@@ -51,7 +51,7 @@ class Broken(SimulatedDevice):
 
 @needs_compiler
 @pytest.mark.parametrize(("fault", "number", "why"), [
-    ("copies", 2, r"1 of 1048576 numbers came back changed: use --no-gpu"),
+    ("copies", 2, r"1 of 1048576 numbers changed on the way: use --no-gpu"),
     ("compiler", 3, r"RuntimeError: nvrtc: error: failed to open libnvrtc-builtins\.so\.12\.9\. on the second line: "
                     r"install gpu_extract\[cuda12\]"),
     ("sweeps.factor", 3, r"row 0 of a factor is wrong by 1\.0e-06: install"),

@@ -201,7 +201,7 @@ BAD_PSF = (
     Row("no WAVEMIN", make.keyword("WAVEMIN", None), "must be two ascending wavelengths"),
     Row("no WAVEMAX of the trace", make.keyword("WAVEMAX", None, hdu=0), "must be two ascending wavelengths"),
     Row("no PSFTYPE", make.keyword("PSFTYPE", None, hdu=None), "not a PSF (no PSFTYPE)"),
-    Row("no PSFVER", make.keyword("PSFVER", None, hdu=None), "without a version; known are"),
+    Row("no PSFVER", make.keyword("PSFVER", None, hdu=None), "without a version; must be"),
     Row("an unknown PSFTYPE", make.keyword("PSFTYPE", "SPOTS", hdu=None), "PSF of type 'SPOTS', version 3; must be"),
     Row("BUNDLE NaN", make.coefficients("BUNDLE", nan, 2), "BUNDLE of fibre 2 is nan, must be a whole number"),
     Row("a fibre of the last bundle in the first one", make.coefficients("BUNDLE", 1, 2),

@@ -76,7 +76,7 @@ def test_a_frame_of_too_few_fibres_is_refused_before_anything_is_measured(small_
     words = ["run", str(tmp_path), "--ranks", "1", "--launcher", "none", "--no-plots", "--", *small_frame]
     assert main(words) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "error: " in line)
-    assert line.startswith("gpu_sweep: error: the warm-up with 500 fibres is refused (fibres 0 to 499 were asked for, ")
+    assert line.startswith("gpu_sweep: error: the warm-up with 500 fibres is refused (fibres 0 to 499 were requested, ")
     assert not (tmp_path / "campaign.jsonl").exists()
 
 
@@ -229,7 +229,7 @@ def test_versions_that_differ_within_a_sweep_are_named(tmp_path: Path) -> None:
 
 def test_the_last_sentence_says_what_to_do(tmp_path: Path) -> None:
     text = write_report(planted_sweep(tmp_path, {("strong", 1): [8.0], ("strong", 2): [8.0]}), plots=False)
-    assert "Verdict: not fit on 2 ranks: strong, auto is 50% efficient; ranks take cores, memory or clock" in text
+    assert "Verdict: not fit on 2 ranks: strong, auto is 50% efficient; ranks compete for cores, memory or clock" in text
 
 
 @pytest.mark.parametrize(("name", "value"), [("ranks", "2"), ("nspec", 0), ("tile", []), ("core", None), ("mps", 0)])

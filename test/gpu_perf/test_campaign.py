@@ -211,7 +211,7 @@ def test_one_runner_at_a_time(tmp_path):
     said = []
     run([command], tmp_path, sampler=sampler)
     assert said == [f"{tmp_path}/campaign.jsonl is in use by another run: "
-                    "wait for it or give another folder\n"]
+                    "wait for it, or give another folder\n"]
 
 
 @pytest.mark.parametrize("text", ["{\"a\": 1}\n", "not json\n", "[1]\n", "{\"kind\": \"recipe\"}\n"])

@@ -72,7 +72,7 @@ def test_a_library_that_runs_out_in_its_own_words(monkeypatch):
 
 def test_no_device_and_no_such_device(monkeypatch):
     standin_cupy.install(monkeypatch, devices=0)
-    with pytest.raises(InputError, match=r"needs a CUDA device and there is none .*use -m numpy"):
+    with pytest.raises(InputError, match=r"needs a CUDA device, but none was found .*use -m numpy"):
         open_module("cupy")
     standin_cupy.install(monkeypatch, devices=2)
     with pytest.raises(InputError, match="device is 2, must be 0 to 1: there are 2 CUDA devices"):

@@ -66,7 +66,7 @@ def good(tmp_path):
         ("NAXIS", str(2**63 - 1), 1, "NAXIS is 9223372036854775807, must be between 0 and 999"),
         ("NAXIS", "1.5", 0, "NAXIS is 1.5, must be between 0 and 999"),
         ("NAXIS1", "", 0, "NAXIS1 is empty"),
-        ("BITPIX", "7", 0, "BITPIX is 7, allowed are"),
+        ("BITPIX", "7", 0, "BITPIX is 7, must be"),
         ("GCOUNT", "-1", 0, "GCOUNT is -1, must be 1 or more"),
         ("GCOUNT", "2", 0, "GCOUNT is 2, must be 1 for IMAGE"),
         ("PCOUNT", "5", 0, "PCOUNT is 5, must be 0 for IMAGE"),
@@ -140,10 +140,10 @@ def test_what_is_quoted_of_a_card_is_one_line(tmp_path, good):
         ("ZTILE1", str(10**12), "pixels (ZTILEn), the image has 60 x 120"),
         ("ZTILE1", "7", "NAXIS2 is 120, but the compressed image has 1080 tiles"),
         ("ZNAXIS2", "119", "compressed image has 119 tiles"),
-        ("ZBITPIX", "1", "ZBITPIX is 1, allowed are"),
+        ("ZBITPIX", "1", "ZBITPIX is 1, must be"),
         ("ZCMPTYPE", "'FOO'", "cannot be"),
-        ("ZVAL1", "0", "BLOCKSIZE (ZVAL1) is 0, allowed are 16, 32"),
-        ("ZVAL2", "2147483647", "BYTEPIX (ZVAL2) is 2147483647, allowed are 1, 2, 4"),
+        ("ZVAL1", "0", "BLOCKSIZE (ZVAL1) is 0, must be one of 16, 32"),
+        ("ZVAL2", "2147483647", "BYTEPIX (ZVAL2) is 2147483647, must be one of 1, 2, 4"),
         ("ZVAL2", "x", "ZVAL2 is x, must be an integer"),
         ("ZNAXIS", "0", "ZNAXIS is 0, must be between 1 and 999"),
     ],
@@ -197,7 +197,7 @@ def test_a_gzip_bomb_costs_no_memory(tmp_path, good):
     path.write_bytes(gzip.compress(good) + bomb)  # zeros behind the last HDU are padding, and not kept
     read_image(path)
     large = with_card(good, "NAXIS1", str(source.UNPACKED_LARGEST), 1)
-    assert f"are allowed for a file of this size {source.UNPACKED_LARGEST}" in refused(
+    assert f"at most {source.UNPACKED_LARGEST} are allowed for a file" in refused(
         path, gzip.compress(large) + bomb
     )
     peak = tracemalloc.get_traced_memory()[1]
@@ -251,7 +251,7 @@ def test_degrees_of_a_psf_that_would_take_gigabytes(tmp_path, good_psf):
 def test_what_astropy_raises_is_an_error_of_the_input(tmp_path, good, monkeypatch):
     """And what we raise is not: a defect of ours must not look like one of the file."""
     path = tmp_path / "a.fits"
-    assert "cannot be understood (VerifyError: Unparsable card" in refused(path, with_card(good, "EXTNAME", "'IVAR", 1))
+    assert "cannot be interpreted (VerifyError: Unparsable card" in refused(path, with_card(good, "EXTNAME", "'IVAR", 1))
     path.write_bytes(good)
     monkeypatch.setattr("gpu_extract.io.image._floating", lambda array: {}["ours"])
     with pytest.raises(KeyError):

@@ -312,6 +312,6 @@ def test_several_hdus_of_a_name(tmp_path, name):
     hdus = image_hdus()
     again = fits.ImageHDU(hdus[name].data, name=name, ver=2)
     said = refused(write_image(tmp_path / "a.fits", fits.HDUList([*hdus, again])))
-    assert f"has 2 HDUs {name} (EXTVER 1, 2), and nothing says which is wanted" in said
+    assert f"has 2 HDUs {name} (EXTVER 1, 2), so the choice is ambiguous" in said
     others = [fits.ImageHDU(hdus[0].data, name="SKY", ver=version) for version in (1, 2)]
     assert read_image(write_image(tmp_path / "b.fits", fits.HDUList([*hdus, *others]))).shape == (NY, NX)

@@ -81,7 +81,7 @@ def test_a_packed_frame_is_read_back_from_the_disk(tmp_path, monkeypatch):
         keep_promise(written, name, *promise)
 
     monkeypatch.setattr(gpu_extract.io.write, "keep_promise", spoilt)
-    with pytest.raises(OutputError, match=r"not written: read back .* gzip stream is corrupt"):
+    with pytest.raises(OutputError, match=r"not written: the file read back .* gzip stream is corrupt"):
         write_frame(path, without_fibermap(small_frame()))
     assert path.read_bytes() == whole and sorted(os.listdir(tmp_path)) == ["frame.fits", "frame.fits.gz"]
 

@@ -154,9 +154,9 @@ def set_key(hdu, key, value):
     [
         (
             set_key(None, "PSFTYPE", "PSFEX"),
-            "PSF of type 'PSFEX', version 3; known are GAUSS-HERMITE with PSFVER 2 or 3",
+            "PSF of type 'PSFEX', version 3; must be GAUSS-HERMITE with PSFVER 2 or 3",
         ),
-        (set_key(None, "PSFVER", 4), "version 4; known are"),
+        (set_key(None, "PSFVER", 4), "version 4; must be"),
         (set_key(None, "PSFVER", "x"), "without a version"),
         (set_key(None, "PSFTYPE", None), "not a PSF"),
         (set_key("PSF", "HSIZEX", None), "needs an integer HSIZEX"),
