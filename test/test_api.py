@@ -113,7 +113,7 @@ def test_everything_public_can_be_had() -> None:
 @pytest.mark.parametrize(("given", "said"), [
     (None, "path is of type NoneType, must be the name of a file: a str or a Path"), (3, "path is of type int, must"),
     (b"a.fits", "path is of type bytes, must"), ("", "path is empty, must be the name of a file"),
-    ("a\0.fits", r"'a\\x00.fits': no file's name holds a zero byte")])
+    ("a\0.fits", r"'a\\x00.fits': a file name cannot contain a zero byte")])
 def test_what_is_no_name_of_a_file(given: Any, said: str) -> None:
     from edge_files import small_frame, small_psf
     from gpu_extract import read_frame, read_image, read_psf, write_frame

@@ -49,7 +49,7 @@ def test_what_is_not_known_has_no_weight(made):
     (NDData(np.ones((3, 3)), unit="electron"), "without an uncertainty"),
     (NDData(np.ones(3), uncertainty=InverseVariance(np.ones(3))), r"shape \(3,\)"),
     (NDData(np.ones((3, 3)), uncertainty=InverseVariance(np.ones((3, 3))), unit="Jy"), "is in Jy"),
-    (NDData(np.ones((3, 3)), uncertainty=UnknownUncertainty(np.ones((3, 3)))), "UnknownUncertainty; known are"),
+    (NDData(np.ones((3, 3)), uncertainty=UnknownUncertainty(np.ones((3, 3)))), "UnknownUncertainty; must be"),
     (np.ones((3, 3)), "ndarray"),
 ])
 def test_what_cannot_be_used(made, image, words):

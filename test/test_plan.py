@@ -103,7 +103,7 @@ def test_bundles_of_the_psf(psf):
 
 
 def test_fibres_of_a_bundle_lie_side_by_side(psf):
-    with pytest.raises(InputError, match="BUNDLE of fibre 4 is 0, as of fibres with others in between: fibres of one"):
+    with pytest.raises(InputError, match="BUNDLE of fibre 4 is 0, as for earlier fibres that are not adjacent"):
         plan.instrument_bundles(replace(psf, bundle=np.array([0, 0, 1, 1, 0, 0, 1, 1, 2, 2])), 25)
 
 
@@ -128,8 +128,8 @@ def test_whole_bundles_are_made_of_any_range(psf):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"specmin": 10}, r"fibres from 10 on were asked for, made-up v3 has fibres 0 to 9: choose --specmin and --nspec"),
-    ({"specmin": 8, "nspec": 3}, r"fibres 8 to 10 were asked for, made-up v3 has fibres 0 to 9"),
+    ({"specmin": 10}, r"fibres from 10 on were requested, made-up v3 has fibres 0 to 9: choose --specmin and --nspec"),
+    ({"specmin": 8, "nspec": 3}, r"fibres 8 to 10 were requested, made-up v3 has fibres 0 to 9"),
     ({"wavelength": (5999.0, 6100.0, 0.8)}, r"wavelengths 5999 to 6099.8 .* covers 6000 to 6200: choose --wavelength"),
     ({"wavelength": (6100.0, 6201.0, 0.8)}, r"wavelengths 6100 to 6200\.8"),
     ({"wavelength": (6000.0, 6100.0, 0.8), "wave_factor": 1.001},

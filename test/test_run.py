@@ -375,7 +375,7 @@ def test_coarse_bins_against_the_oracle(core, step):
 
 
 def test_a_single_bin_has_no_width():
-    with pytest.raises(ConfigError, match=r"wavelength 6050,6050\.3,0\.84 is a single bin, must be two at least"):
+    with pytest.raises(ConfigError, match=r"wavelength 6050,6050\.3,0\.84 is a single bin, must be at least two"):
         replace(CONFIG, wavelength=(6050.0, 6050.3, 0.84))
 
 

@@ -23,9 +23,9 @@ LARGEST = 1e100              # of what is squared
 _RANGES: Ranges = {
     "specmin": (0, math.inf, "be 0 or more"),
     **dict.fromkeys(("nspec", "bundlesize", "nsubbundles", "nwavestep"), (1, math.inf, "be 1 or more")),
-    "passes": (1, MOST_PASSES, f"be 1 to {MOST_PASSES}: 2 is what is worth its time, 3 changes little"),
+    "passes": (1, MOST_PASSES, f"be 1 to {MOST_PASSES}: use 2, since a third pass changes little"),
     "tail_radius": (0, MOST_RADIUS, f"lie between 0 and {MOST_RADIUS:g} pixels"),
-    "background": (0, MOST_DEGREE, f"be a degree from 0 to {MOST_DEGREE}: 2 for scattered light"),
+    "background": (0, MOST_DEGREE, f"be a degree from 0 to {MOST_DEGREE}: use 2 for scattered light"),
     "tolerance": (1e-14, 1e-2, "lie between 1e-14 and 1e-2"),
 }
 
@@ -138,20 +138,20 @@ class ExtractConfig:
             yield (f"wavelength {wmin:g},{wmax:g},{dw:g} must ascend: first < last and step > 0, "
                    "in Angstrom, e.g. 5760,7620,0.8")
         elif wmax - wmin <= 0.5 * dw:
-            yield (f"wavelength {wmin:g},{wmax:g},{dw:g} is a single bin, must be two at least: "
-                   "lower the step or raise the last")
+            yield (f"wavelength {wmin:g},{wmax:g},{dw:g} is a single bin, must be at least two: lower the step, or "
+                   "raise the last wavelength")
         elif (wmax - wmin) / MOST_BINS > dw:
             yield f"wavelength {wmin:g},{wmax:g},{dw:g} has more than {MOST_BINS} bins: raise the step"
         yield from not_allowed(self, {"core": CORES})
         if self.ndiag is not None and not 0 <= self.ndiag <= (MOST_BINS if self.core == "dense" else MOST_DIAGONALS):
-            yield f"ndiag is {self.ndiag}, must lie between 0 and {MOST_DIAGONALS}; the dense core takes more"
+            yield f"ndiag is {self.ndiag}, must lie between 0 and {MOST_DIAGONALS}; only the dense core takes more"
         for name in ("psferr", "regularize"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= LARGEST:
                 yield f"{name} is {value}, must lie between 0 and {LARGEST:g}"
         yield from out_of_range(self, _RANGES)
         if not isinstance(self.model, bool) and not 0 <= self.model[0] < self.model[1]:
-            yield f"model is {self.model}, must be two columns that ascend from 0 on, e.g. (0, 100), or True or False"
+            yield f"model is {self.model}, must be two ascending columns from 0 on, e.g. (0, 100), or True or False"
         if not 0.9 < self.wave_factor < 1.1:
             yield f"wave_factor is {self.wave_factor!r}, must be close to 1 (a Doppler factor)"
 

@@ -52,7 +52,7 @@ def _plain(name: str, array: Any, units: tuple[str, ...] = (), kinds: str = "fiu
     try:
         array = np.asarray(array)
     except ValueError as error:
-        raise InputError(f"{name} is no array: its rows differ in length") from error
+        raise InputError(f"{name} is not an array: its rows differ in length") from error
     if array.dtype.kind not in kinds:
         raise InputError(f"{name} is of type {array.dtype}, must be "
                          + ("real numbers, float32 or float64" if "f" in kinds else "whole numbers"))
@@ -72,8 +72,8 @@ def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
 MOST_CORES = 2     # of a PSF
 MOST_SIDE = 129    # pixels of a spot's stamp along an axis: larger ones would take hours
 _UNITS = ("electron", "ph"), ("1 / electron2", "1 / ph2")      # of an image, and of its ivar
-_A_FIBERMAP = ("a FiberMap: FiberMap(rows) of gpu_extract.data makes one of a structured array, a Table's as_array() "
-               "for example")
+_A_FIBERMAP = ("a FiberMap: FiberMap(rows) of gpu_extract.data makes one from a structured array, e.g. a Table's "
+               "as_array()")
 
 
 def as_cards(given: Any) -> tuple[Card, ...]:
@@ -126,7 +126,7 @@ class FiberMap:
     def __post_init__(self) -> None:
         if not isinstance(self.rows, np.ndarray) or self.rows.dtype.names is None or self.rows.ndim != 1:
             raise InputError(f"rows of the fibermap are {type(self.rows).__name__}, must be a structured array with a "
-                             "row for each fibre: a Table's as_array() for example")
+                             "row for each fibre, e.g. a Table's as_array()")
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class Legendre:
             _check(name, number, ())
             object.__setattr__(self, name, float(number))
         if not -np.inf < self.wmin < self.wmax < np.inf:
-            raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, needed are two "
-                             "wavelengths, ascending")
+            raise InputError(f"a series of the PSF has wmin {self.wmin} and wmax {self.wmax}, must be two ascending "
+                             "wavelengths")
 
     def same(self, value: float) -> "Legendre":
         """A series for as many fibres that has this value at all wavelengths."""
@@ -662,7 +662,7 @@ class Frame:
                 object.__setattr__(self, name, array)
                 _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)
         if self.resolution.shape[1] % 2 == 0:
-            raise InputError(f"resolution has {self.resolution.shape[1]} diagonals, needed is an odd number: as many "
+            raise InputError(f"resolution has {self.resolution.shape[1]} diagonals, must be an odd number: as many "
                              "above the main one as below")
 
     def _check_rest(self) -> None:

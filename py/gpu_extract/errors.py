@@ -135,11 +135,11 @@ def file_name(path: object) -> str:
     if not name:
         raise InputError("path is empty, must be the name of a file")
     if "\0" in name:
-        raise InputError(f"{name!r}: no file's name holds a zero byte; give another name")
+        raise InputError(f"{name!r}: a file name cannot contain a zero byte; give another name")
     return name
 
 
-def check_local(name: str, remedy: str = "fetch it, and give the name of the copy") -> None:
+def check_local(name: str, remedy: str = "download it, and give the name of the copy") -> None:
     """Raise InputError where a name that no file has is an address (s3://..., https://...)."""
     from re import search
 

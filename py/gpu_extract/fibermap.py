@@ -42,18 +42,18 @@ def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrogr
     rows = fibermap.rows
     if "FIBER" not in (rows.dtype.names or ()):
         if len(rows) > nfibre:
-            raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and no FIBER column says which "
-                             f"are meant; give a table of {nfibre} rows with -f FILE")
+            raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and no column FIBER to assign "
+                             f"them; give a table of {nfibre} rows with -f FILE")
         if fibres.max() >= len(rows):
-            raise InputError(f"the fibermap has {len(rows)} rows and no column FIBER, but fibres {fibres.min()}-"
-                             f"{fibres.max()} are wanted; {_EACH}")
+            raise InputError(f"the fibermap has {len(rows)} rows and no column FIBER, but fibres "
+                             f"{fibres.min()}-{fibres.max()} are requested; {_EACH}")
         return replace(fibermap, rows=rows[fibres])
     numbers = _numbers(rows["FIBER"])
     if not len(numbers):
         raise InputError(f"the fibermap has no rows; {_EACH}")
     if spectrograph is None and len(rows) > nfibre:
-        raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and no CAMERA in the image says "
-                         f"which FIBER are meant; give a table of {nfibre} rows with -f FILE")
+        raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and the image has no CAMERA to tell "
+                         f"which FIBER are its own; give a table of {nfibre} rows with -f FILE")
     there = {n: np.isin(n + fibres, numbers) for n in _firsts(numbers, nfibre, spectrograph)}
     first = max(there, key=lambda n: np.count_nonzero(there[n]))
     wanted = first + fibres
@@ -61,7 +61,7 @@ def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrogr
     if len(missing) == len(wanted):
         of = "" if spectrograph is None else f" of spectrograph {spectrograph}, which the image names,"
         raise InputError(f"the fibermap has FIBER {numbers.min()} to {numbers.max()}, but fibres {wanted[0]} to "
-                         f"{wanted[-1]}{of} are wanted; give the table of this image with -f FILE, or -f none")
+                         f"{wanted[-1]}{of} are requested; give the table of this image with -f FILE, or -f none")
     if len(missing):
         raise InputError(f"the fibermap has no row for {len(missing)} fibres (first FIBER {missing[0]}); {_EACH}")
     return replace(fibermap, rows=rows[_places(rows, numbers, wanted)])
@@ -72,7 +72,7 @@ def _numbers(column: np.ndarray) -> IntArray:
     kind = column.dtype.kind
     if column.ndim == 1 and (kind in "iu" or (kind == "f" and np.array_equal(column, np.rint(column)))):
         return column.astype(np.int64)
-    raise InputError(f"FIBER of the fibermap is of type {column.dtype}, needed are whole numbers; {_REPAIR}")
+    raise InputError(f"FIBER of the fibermap is of type {column.dtype}, must be whole numbers; {_REPAIR}")
 
 
 def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[int]:
@@ -97,7 +97,7 @@ def _places(rows: np.ndarray, numbers: IntArray, wanted: IntArray) -> IntArray:
         for number, place in zip(wanted.tolist(), found.tolist(), strict=True):
             same = [_plain(row) == _plain(rows[place]) for row in rows[numbers == number]]
             if not all(same):
-                raise InputError(f"the fibermap has {len(same)} rows of FIBER {number} that differ; {_REPAIR}")
+                raise InputError(f"the fibermap has {len(same)} different rows of FIBER {number}; {_REPAIR}")
     return found
 
 

@@ -20,5 +20,5 @@ def check_version(library: ModuleType) -> None:
     name, version = library.__name__, str(library.__version__)
     found, oldest = re.match(r"(\d+)\.(\d+)", version), OLDEST[name]
     if found and (int(found[1]), int(found[2])) < oldest:
-        raise TooOldError(f"{name} is {version} and must be {oldest[0]}.{oldest[1]} or newer: install the package "
-                          "(README.md), which brings what it needs, or take a Python that has it", name=name)
+        raise TooOldError(f"{name} is {version}, must be {oldest[0]}.{oldest[1]} or newer: install the package "
+                          "(README.md) with its dependencies, or use a Python that has it", name=name)

@@ -37,7 +37,7 @@ class PsfExtract:
         psf = self.psf if isinstance(self.psf, PsfModel) else read_psf(self.psf)
         self.frame = extract(image_of(self.image if image is None else image), psf, config)
         if self.frame is None:
-            raise InputError("PsfExtract is for one process; under MPI call gpu_extract.extract")
+            raise InputError("PsfExtract runs in one process; under MPI call gpu_extract.extract")
         return spectrum_of(self.frame)
 
     @property

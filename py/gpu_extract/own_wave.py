@@ -41,6 +41,6 @@ def check_factor(psf: PsfModel, config: ExtractConfig) -> None:
     ends = np.linspace(*psf.wavelength_range, 9)
     ratio = own_wavelengths(psf.own, np.arange(psf.nfibre), ends) / ends
     if (np.ptp(ratio, axis=1) > STRAIGHT * ratio[:, 0]).any():
-        raise InputError(f"{psf.name}: its fibres have wavelengths of their own that are no multiples of one another, "
-                         "so no one factor corrects them: extract without --barycentric-correction, and divide "
+        raise InputError(f"{psf.name}: its fibres have their own wavelengths, which are not multiples of one another, "
+                         "so no single factor corrects them: extract without --barycentric-correction, and divide "
                          "WAVELENGTH")

@@ -61,8 +61,8 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     hi = psf.nfibre if config.nspec is None else config.specmin + config.nspec
     if config.specmin >= psf.nfibre or hi > psf.nfibre:
         asked = f"from {config.specmin} on" if config.nspec is None else f"{config.specmin} to {hi - 1}"
-        raise InputError(f"fibres {asked} were asked for, {psf.name} has fibres 0 to "
-                         f"{psf.nfibre - 1}: choose --specmin and --nspec within them")
+        raise InputError(f"fibres {asked} were requested, {psf.name} has fibres 0 to {psf.nfibre - 1}: choose "
+                         "--specmin and --nspec within them")
     wave = wavelength_grid(config.wavelength)
     low, high = psf.wavelength_range
     factor, step = config.wave_factor, config.wavelength[2]
@@ -73,7 +73,7 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     if first < lowest - unsure or last > highest + unsure:
         made = f"{first:.8g} to {last:.8g}"
         moved = "" if factor == 1 else f" (the factor {factor} makes them {made})"
-        raise InputError(f"wavelengths {wave[0]:g} to {wave[-1]:g} Angstrom were asked for, {psf.name} covers "
+        raise InputError(f"wavelengths {wave[0]:g} to {wave[-1]:g} Angstrom were requested, {psf.name} covers "
                          f"{lowest:g} to {highest:g}{moved}: choose --wavelength within that")
     below = min(pad, int((wave[0] - low * factor + unsure * factor) / step))
     above = min(pad, int((high * factor - wave[-1] + unsure * factor) / step))
@@ -111,9 +111,9 @@ def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int],
         numbers = psf.bundle[edges[:-1]]
         again = [n for n, number in enumerate(numbers) if number in numbers[:n]]
         if again:
-            raise InputError(f"{psf.name}: BUNDLE of fibre {edges[again[0]]} is {numbers[again[0]]}, as of fibres with "
-                             "others in between: fibres of one bundle must lie side by side; make the PSF again, or "
-                             "give another one")
+            raise InputError(f"{psf.name}: BUNDLE of fibre {edges[again[0]]} is {numbers[again[0]]}, as for earlier "
+                             "fibres that are not adjacent: fibres of one bundle must lie side by side; make the PSF "
+                             "again, or give another one")
     return tuple(pairwise(edges))
 
 

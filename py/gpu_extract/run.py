@@ -155,8 +155,8 @@ def model(start: Draft) -> np.ndarray:
 
 def doubts(frame: Frame) -> list[str]:
     """Sentences on bundles whose further passes could not do what they are for."""
-    said = {"hopeless": "more pixels stand out from the model than cosmics hit: none was rejected; is the PSF right?",
-            "ran_away": "a pass gave no finite model: pixels are weighed by the read noise alone"}
+    said = {"hopeless": "more pixels stand out from the model than cosmics can hit: none was rejected; check the PSF",
+            "ran_away": "a pass gave no finite model: pixels are weighted by the read noise alone"}
     return [f"fibres {first} to {first + notes['fibres'] - 1}: {text}"
             for first, notes in sorted(frame.notes.get("bundles", {}).items()) for key, text in said.items()
             if notes.get(key, 0)]

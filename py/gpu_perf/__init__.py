@@ -1,1 +1,1 @@
-"""Assessment of performance: reports of runs, scaling sweeps, the history of commits, imported profiles."""
+"""Performance tools: reports on runs, scaling sweeps, the history of run times, imported profiles."""

@@ -1,4 +1,4 @@
-"""The history in the format of asv (airspeed velocity), so that `asv publish` builds its site from it."""
+"""The history in the format of asv (airspeed velocity), from which `asv publish` builds its site."""
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,19 +17,19 @@ CONFIG, STAND_IN = "asv.conf.json", "commits.git"
 _COLUMNS = ("result", "params", "version", "started_at", "duration", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25",
             "stats_q_75", "stats_number", "stats_repeat")
 _ENVIRONMENT = "existing-py3"
-_NOTHING = dict.fromkeys(("os", "arch", "cpu", "num_cpu", "ram"), "")        # is known of the machine
+_NOTHING = dict.fromkeys(("os", "arch", "cpu", "num_cpu", "ram"), "")        # is known about the machine
 _MILLI = 1000
 
 
 def export(store: Store, folder: Path, repository: Path) -> int:
-    """Write asv.conf.json and the results of all series into `folder`; returns how many files of results.
+    """Write asv.conf.json and the results of all series into `folder`; returns the number of result files.
 
-    repository: the clone whose commits they are; where it is none, asv gets a repository of their dates and subjects.
-    Raises InputError where there is nothing to export.
+    repository: the clone with the commits; if it is not a clone, asv gets a repository of their dates and subjects.
+    Raises InputError if there is nothing to export.
     """
     series = store.series()
     if not series:
-        raise InputError(f"{store.path} is empty: there is nothing to export")
+        raise InputError(f"{store.path} is empty: there is nothing to export; measure or import something first")
     place, branch, hashes = _repository(store, folder, repository)
     config = {"version": 1, "project": "gpu_extract", "project_url": "", "repo": str(place.resolve()),
               "branches": [branch], "environment_type": "existing", "results_dir": "results", "html_dir": "html",
@@ -59,9 +59,9 @@ def export(store: Store, folder: Path, repository: Path) -> int:
 
 
 def _repository(store: Store, folder: Path, repository: Path) -> tuple[Path, str, dict[str, str]]:
-    """The repository that asv is to look into, its branch, and the hashes that commits have there.
+    """The repository for asv, its branch, and the hashes of the commits there.
 
-    The clone, where it is one and has all commits; else one of their dates and subjects alone, beside the results.
+    The clone, if it is one and has all commits; otherwise a repository of their dates and subjects, beside the results.
     """
     commits = [c for c in store.commits() if any(c.hash in store.measured(s) for s in store.series())]
     with suppress(InputError):
@@ -71,7 +71,7 @@ def _repository(store: Store, folder: Path, repository: Path) -> tuple[Path, str
 
 
 def _benchmark(series: str, figure: str) -> dict[str, Any]:
-    """How asv describes a figure."""
+    """The description of a figure for asv."""
     share = figure.startswith("%")
     name = f"{_plain(series.split(' on ')[0])}.{'track' if share else 'time'}_{_plain(figure.strip('% '))}"
     return {"name": name, "code": f"{series}: {figure}", "params": [], "param_names": [], "timeout": 600.0,

@@ -1,4 +1,4 @@
-"""One resumable runner of many commands: scaling sweeps, stress campaigns and benches use it.
+"""A resumable runner of many commands, used by scaling sweeps, stress campaigns and benches.
 
 A campaign is a list of named commands with process counts. Its state is a folder:
 
@@ -37,12 +37,12 @@ Sampler = Callable[[str, int, Mapping[int, int]], float]
 class Command:
     """One set of processes that run at once.
 
-    name: letters, digits and ._+=- ; names the set and its logs, unique in a campaign
+    name: letters, digits and ._+=- ; identifies the set and its logs, unique in a campaign
     argv: no shell; "{repeat}", "{process}" and "{procs}" become the repeat's and process's number, and the count
         (set environment variables with ("env", "NAME=value", ...))
-    procs: copies that run at once; gate: they know the gate of processes.py
+    procs: copies that run at once; gate: whether they use the gate of processes.py
     timeout: seconds, or None
-    facts: plain values kept with every result, such as {"dtype": "float32"}
+    facts: plain values stored with every result, such as {"dtype": "float32"}
     """
 
     name: str
@@ -54,16 +54,16 @@ class Command:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._+=-]+", self.name):
-            raise InputError(f"the name {self.name!r} of a command may hold letters, digits and ._+=- only")
+            raise InputError(f"the name {self.name!r} of a command may contain only letters, digits and ._+=-")
         if self.procs < 1:
             raise InputError(f"{self.name}: the number of processes is {self.procs}, must be 1 or more")
         if self.timeout is not None and not self.timeout > 0:
             raise InputError(f"{self.name}: the timeout is {self.timeout:g} s, must be above 0")
         if not self.argv:
-            raise InputError(f"{self.name}: there is nothing to run, give a command")
+            raise InputError(f"{self.name}: has no command to run; give one")
 
     def digest(self) -> str:
-        """16 hex digits that name what is run: a command that changes is run again."""
+        """16 hex digits that identify the command: a changed command is run again."""
         text = json.dumps([self.argv, self.procs, self.gate], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -71,12 +71,12 @@ class Command:
 def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler: Sampler | None = None,
         tell: Callable[[str], None] | None = None, done: Callable[[Outcome], None] | None = None,
         retry: bool = False) -> list[Outcome]:
-    """Run a campaign, or what is left of it; returns the outcomes of all of it, in the order of `commands`.
+    """Run a campaign, or the rest of it; returns the outcomes of the whole campaign, in the order of `commands`.
 
     sampler: called with (name, repeat, {number: pid}) while a set runs; returns seconds to the next call
-    tell: takes a line after each set; done: takes its outcome, before that
-    retry: run again what timed out, failed or was killed before
-    Raises InputError for a campaign that makes no sense or a folder with something else in it,
+    tell: called with a line after each set; done: called with its outcome, before that
+    retry: run sets again that timed out, failed or were killed before
+    Raises InputError for an invalid campaign or a folder with other content,
     OutputError where the state cannot be written. A command that fails is an outcome, not an error.
     """
     _check(commands, repeats)
@@ -88,7 +88,7 @@ def run(commands: Sequence[Command], folder: Path, *, repeats: int = 1, sampler:
         todo = [(c, r) for c, r in order if (c.name, r, c.digest()) not in there]
         skipped = len(commands) * repeats - len(todo)
         if skipped and tell:
-            tell(f"{skipped} of {len(commands) * repeats} sets are there already, {len(todo)} to go")
+            tell(f"{skipped} of {len(commands) * repeats} sets exist already, {len(todo)} to go")
         for number, (command, repeat) in enumerate(todo, skipped + 1):
             outcome = _run_one(command, repeat, journal, sampler)
             if done:
@@ -129,7 +129,7 @@ def _run_one(command: Command, repeat: int, journal: Journal, sampler: Sampler |
 
 
 def _write_plan(journal: Journal, commands: Sequence[Command], repeats: int) -> None:
-    """Write the plan, unless it is the one that is being followed."""
+    """Write the plan, unless it is the current one."""
     entries = [{**asdict(c), "digest": c.digest()} for c in commands]
     plan = json.loads(json.dumps({"kind": "plan", "repeats": repeats, "commands": entries}))
     if plan_in(journal.lines) != plan:
@@ -137,7 +137,7 @@ def _write_plan(journal: Journal, commands: Sequence[Command], repeats: int) -> 
 
 
 def end_left_over(folder: Path) -> bool:
-    """End processes that a killed runner of a campaign left running; False where its runner is alive."""
+    """End processes that a killed runner of a campaign left running; False if its runner is alive."""
     try:
         with Journal(folder / STATE, belongs) as journal:
             _end_left_over(journal)
@@ -147,10 +147,10 @@ def end_left_over(folder: Path) -> bool:
 
 
 def _end_left_over(journal: Journal) -> None:
-    """End processes that a killed runner left running: they would disturb what is timed next."""
+    """End processes that a killed runner left running, because they would disturb the next timings."""
     last = journal.lines[-1] if journal.lines else {}
     if last.get("kind") == "start":
         for pid, born in last["pids"]:
             if born is not None and birth(pid) == born:
-                with suppress(ProcessLookupError):      # it has just ended by itself
+                with suppress(ProcessLookupError):      # it has just ended
                     os.killpg(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Where a series of measurements changed its level, beyond its noise.
+"""Changes of level in a series of measurements, beyond its noise.
 
-Each commit's value is the Hodges-Lehmann mean of the logarithms of its repeats. The noise s of these values is taken
-from the differences of neighbours (so that a change of level adds to it only where it happens), with differences
-beyond four robust standard deviations left out. For every place k the two-sample statistic
+Each commit's value is the Hodges-Lehmann mean of the logarithms of its repeats. The noise s of these values comes from
+the differences of neighbours, so that a change of level affects it only where it happens. Differences beyond four
+robust standard deviations are left out. For every place k the two-sample statistic
 
     t_k = (mean after k - mean before k) / (s sqrt(1/n_before + 1/n_after))
 
@@ -17,10 +17,10 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import stdtr
 
-ALPHA = 0.005           # chance that a flat history of any length is flagged at all
-LEAST = 0.03            # changes smaller than this are not worth a line
+ALPHA = 0.005           # probability that a flat history of any length is flagged
+LEAST = 0.03            # smaller changes are not reported
 FEWEST = 6
-_FLOOR = 1e-3           # noise is never taken to be less: clocks and schedulers are not better
+_FLOOR = 1e-3           # least noise: clocks and schedulers are not better
 _CLIP = 4.0
 _GAUSS = 1.4826         # median absolute deviation to standard deviation
 _SHARE = 2 / 3          # degrees of freedom per difference of neighbours, which overlap
@@ -37,8 +37,8 @@ class Change:
 
 
 def centres(repeats: Sequence[Sequence[float]]) -> np.ndarray:
-    """Hodges-Lehmann mean of the logarithms of each commit's repeats: the median of the means of all pairs of them,
-    each with itself included."""
+    """Hodges-Lehmann mean of the logarithms of each commit's repeats: the median of the means of all their pairs,
+    including each with itself."""
     lengths = np.array([len(r) for r in repeats])
     found = np.empty(len(repeats))
     for length in np.unique(lengths):
@@ -95,7 +95,7 @@ def _search(values: np.ndarray, first: int, last: int, setting: tuple[float, flo
 
 
 def _levels(values: np.ndarray, found: list[Change]) -> list[Change]:
-    """The changes with ratios between the levels next to them."""
+    """The changes, with the ratios of the levels on both sides."""
     edges = [0, *(c.place for c in found), len(values)]
     levels = [float(np.mean(values[a:b])) for a, b in pairwise(edges)]
     ratios = [float(np.exp(b - a)) for a, b in pairwise(levels)]

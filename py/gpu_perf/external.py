@@ -1,4 +1,4 @@
-"""Series that were measured elsewhere: lists of commits and dates, and tables of figures.
+"""Series measured elsewhere: lists of commits and dates, and tables of figures.
 
 A list has lines HASH|SECONDS, as git log --format="%h|%ct" prints them. A table is CSV with a header: a column
 "commit", or "date" (seconds since 1970, or YYYY-MM-DD with or without a time), or both, and a column for each figure.
@@ -27,23 +27,24 @@ def read_list(path: Path) -> list[Commit]:
             continue
         match = re.fullmatch(r"\s*([0-9a-fA-F]{4,64})\|(\d{1,12})\s*", line)
         if match is None:
-            raise InputError(f'{path}, line {number}, is not HASH|SECONDS: make it with git log --format="%h|%ct"')
+            raise InputError(f"{path}, line {number}, must be HASH|SECONDS: make the file with git log "
+                             '--format="%h|%ct"')
         found.append(Commit(match[1], float(match[2])))
     if not found:
-        raise InputError(f'{path} has no lines: make it with git log --format="%h|%ct"')
+        raise InputError(f'{path} has no lines: make the file with git log --format="%h|%ct"')
     return found
 
 
 def add_table(store: Store, path: Path, series: str, known: Mapping[str, Commit]) -> tuple[int, int]:
-    """Add the figures of a table to a series; returns how many lines were new, of how many. All of it is read before
-    any is added.
+    """Add the figures of a table to a series; returns the numbers of new lines and of all lines. The whole table is
+    read before anything is added.
 
-    known: commits by their hash as the table may write it; those without a date in the table are looked up there
-    Raises InputError that names the first line that cannot be used, or whose figures the series has otherwise.
+    known: commits by their hash as the table may write it; supplies dates that the table lacks
+    Raises InputError that names the first line that is invalid, or whose figures differ from those in the series.
     """
     rows = list(_rows(path, known))
     if not rows:
-        raise InputError(f"{path} has a header and no lines")
+        raise InputError(f"{path} has a header but no rows: give at least one")
     repeats: dict[str, int] = {}
     new = []
     for commit, measures in rows:
@@ -54,8 +55,8 @@ def add_table(store: Store, path: Path, series: str, known: Mapping[str, Commit]
         if there is None:
             new.append((result, commit.date))
         elif there != measures:
-            raise InputError(f"{path}: the figures of {commit.hash[:10]} are not those that {series} has from before: "
-                             "nothing was added, give the table a series of its own (--series)")
+            raise InputError(f"{path}: the figures of {commit.hash[:10]} differ from those that {series} has already: "
+                             "nothing was added; give the table its own series (--series)")
     store.add_commits(commit for commit, _ in rows)
     for result, date in new:
         store.add_result(result, date)
@@ -66,7 +67,7 @@ def _rows(path: Path, known: Mapping[str, Commit]) -> Iterator[tuple[Commit, dic
     try:
         yield from _cells(csv.DictReader(_text(path).splitlines()), path, known)
     except csv.Error as error:
-        raise InputError(f"{path} is no table ({error}): give a CSV file with a line for each commit") from error
+        raise InputError(f"{path} is not a table ({error}): give a CSV file with a row for each commit") from error
 
 
 def _cells(reader: "csv.DictReader[str]", path: Path,
@@ -79,7 +80,7 @@ def _cells(reader: "csv.DictReader[str]", path: Path,
     for row in reader:
         where = f"{path}, line {reader.line_num}"
         if None in row or None in row.values():
-            raise InputError(f"{where}: has not as many cells as the first line")
+            raise InputError(f"{where}: must have as many cells as the first line")
         yield _commit(row, known, where), {n: _number(row[n], f"{where}, {n}") for n in names
                                            if n not in _KEYS and row[n].strip()}
 
@@ -88,23 +89,24 @@ def _commit(row: Mapping[str, str], known: Mapping[str, Commit], where: str) -> 
     name = row.get("commit", "").strip()
     date = _date(row["date"].strip(), where) if row.get("date", "").strip() else None
     if name and not _HASH.fullmatch(name):
-        raise InputError(f"{where}: {name!r} is no name of a commit")
+        raise InputError(f"{where}: {name!r} is not the name of a commit")
     if name in known:
         return known[name]
     if date is None:
-        raise InputError(f"{where}: {name or 'a line'} has no date, and --dates and the repository do not know it")
+        raise InputError(f"{where}: {name or 'a line'} has no date, and neither --dates nor the repository has one; "
+                         "give it with --dates")
     return Commit(name or datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H-%M-%S"), date)
 
 
 def _date(text: str, where: str) -> float:
-    with suppress(ValueError, OverflowError, OSError):      # no number, or of no year
+    with suppress(ValueError, OverflowError, OSError):      # not a number, or out of range
         seconds = float(text)
         datetime.fromtimestamp(seconds, UTC)
         return seconds
     try:
         date = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InputError(f"{where}: {text!r} is no date; give seconds since 1970 or YYYY-MM-DD") from error
+        raise InputError(f"{where}: {text!r} is not a date; give seconds since 1970 or YYYY-MM-DD") from error
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
@@ -112,15 +114,15 @@ def _number(text: str, where: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise InputError(f"{where}: {text!r} is no number") from error
+        raise InputError(f"{where}: {text!r} is not a number") from error
     if not math.isfinite(value):
-        raise InputError(f"{where}: {text!r} is no finite number")
+        raise InputError(f"{where}: {text!r} is not a finite number")
     return value
 
 
 def _text(path: Path) -> str:
     try:
         with reading(path):
-            return path.read_bytes().decode("utf-8-sig")       # spreadsheets begin with a mark
+            return path.read_bytes().decode("utf-8-sig")       # spreadsheets write a byte order mark
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text: give a CSV file or a list of commits") from error
+        raise InputError(f"{path} is not a text file: give a CSV file or a list of commits") from error

@@ -1,4 +1,4 @@
-"""The history of a series: figures of each commit relative to a baseline commit, and where they changed."""
+"""The history of a series: figures of each commit relative to a baseline commit, and their changes of level."""
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from gpu_perf.changes import ALPHA, LEAST, Change, find_changes
 from gpu_perf.measure import RUN_TIME
 from gpu_perf.store import Commit, Store
 
-SMALL = 0.02           # a stage that takes less of the run time is drawn, but not judged
+SMALL = 0.02           # a stage below this share of the run time is drawn, but not judged
 
 
 @dataclass(frozen=True)
 class Point:
-    """A component at a commit: lowest, median and highest of its repeats, and how many there are."""
+    """A component at a commit: lowest, median and highest of its repeats, and their number."""
 
     low: float
     median: float
@@ -45,8 +45,8 @@ class History:
 def history_of(store: Store, series: str, baseline: str | None = None) -> History:
     """The history of a series; baseline: a commit, by default the one chosen in the store, else the oldest.
 
-    The probability of a false alarm is shared by the components that are judged.
-    Raises InputError where nothing was measured, or the baseline was not.
+    The probability of a false alarm is shared among the judged components.
+    Raises InputError if nothing was measured, or the baseline was not.
     """
     measured = store.measured(series)
     commits = tuple(c for c in store.commits(series) if c.hash in measured)
@@ -71,7 +71,8 @@ def _point(values: Sequence[float]) -> Point:
 
 
 def _matters(components: Mapping[str, Mapping[str, Point]], name: str) -> bool:
-    """Whether a component is positive everywhere, and no tiny stage: those jump about without anybody noticing."""
+    """Whether a component is judged: it is positive everywhere, and not a tiny stage, whose times scatter without
+    effect."""
     points = components[name]
     if any(p.low <= 0 for p in points.values()):
         return False
@@ -85,7 +86,7 @@ def _matters(components: Mapping[str, Mapping[str, Point]], name: str) -> bool:
 def verdict(history: History, since: Commit | None = None) -> list[str]:
     """One line for each standing regression: a component whose level now is worse than at the baseline (or `since`).
 
-    A component that has become faster again, to within the least change, is not mentioned.
+    A component that has recovered to within the least change is not mentioned.
     """
     start = since or history.baseline
     lines = []

@@ -1,4 +1,4 @@
-"""Measure commits: each in a throw-away copy of the project, repeats interleaved over the commits of a batch."""
+"""Measures commits: each in a temporary copy of the project, with repeats interleaved over the commits of a batch."""
 import hashlib
 import json
 import shutil
@@ -25,7 +25,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how commits are measured.
+    """The setting in which commits are measured.
 
     repository: a clone of the project; launcher: the words before "-n RANKS" for several ranks; machine: its name
     """
@@ -40,7 +40,7 @@ class Bench:
 
     @property
     def series(self) -> str:
-        """The name of what is measured: the problem on this machine."""
+        """The name of the series: the problem on this machine."""
         return f"{self.problem.name} on {self.machine}"
 
     @property
@@ -52,16 +52,16 @@ class Bench:
 
 
 def measure(bench: Bench, commits: Sequence[Commit], *, together: int = 4) -> int:
-    """Measure the commits that have too few good repeats, `together` at a time; returns how many failed.
+    """Measure the commits that have too few good repeats, `together` at a time; returns the number of failures.
 
-    What is measured is stored at once. A commit that does not build or run is stored as failed, and named.
+    Each result is stored at once. A commit that does not build or run is stored as failed, and reported.
     """
     bench.store.add_commits(commits)
     clear_left_over(bench)
     wanted = {c: bench.repeats - bench.store.good(bench.series, c.hash) for c in commits}
     missing = [c for c in commits if wanted[c] > 0]
     if len(missing) < len(commits):
-        bench.tell(f"{len(commits) - len(missing)} of {len(commits)} commits are there already")
+        bench.tell(f"{len(commits) - len(missing)} of {len(commits)} commits exist already")
     make_inputs(bench)
     failed, done, begun = 0, 0, now()
     for batch in _batches(missing, wanted, together):
@@ -73,14 +73,14 @@ def measure(bench: Bench, commits: Sequence[Commit], *, together: int = 4) -> in
 
 
 def _batches(missing: Sequence[Commit], wanted: Mapping[Commit, int], together: int) -> Iterator[Sequence[Commit]]:
-    """Not more than so many commits at a time, that want equally many repeats: one that was ended wants fewer."""
+    """Batches of at most `together` commits that lack the same number of repeats: an interrupted one lacks fewer."""
     for count in sorted(set(wanted.values()), reverse=True):
         alike = [c for c in missing if wanted[c] == count]
         yield from (alike[start:start + together] for start in range(0, len(alike), together))
 
 
 def clear_left_over(bench: Bench) -> None:
-    """End what a killed run has left running, and remove its copies of the project: what it measured is stored."""
+    """End processes of a killed run, and remove its copies of the project. Its measurements are stored already."""
     for folder in _work(bench).glob("*"):
         states = [path.parent for path in (folder / "campaign.jsonl", folder / "warm" / "campaign.jsonl")
                   if path.is_file()]
@@ -94,7 +94,7 @@ def _work(bench: Bench) -> Path:
 
 
 def make_inputs(bench: Bench) -> None:
-    """Simulate the input that all commits get, once. Raises InternalError where the simulator fails."""
+    """Simulate the common input of all commits, once. Raises InternalError if the simulator fails."""
     image, psf = bench.inputs
     if image.is_file() and psf.is_file():
         return
@@ -110,7 +110,7 @@ def make_inputs(bench: Bench) -> None:
 
 @contextmanager
 def _folder(bench: Bench, name: str) -> Iterator[Path]:
-    """A folder for a campaign, removed when it has ended well, else by the next run."""
+    """A folder for a campaign, removed after success, else by the next run."""
     whole = _work(bench)
     yield whole / name
     shutil.rmtree(whole / name, ignore_errors=True)
@@ -121,7 +121,7 @@ def _folder(bench: Bench, name: str) -> Iterator[Path]:
 def _batch(bench: Bench, commits: Sequence[Commit], repeats: int) -> int:
     key = hashlib.sha256("".join([bench.series, *(c.hash for c in commits)]).encode()).hexdigest()[:12]
     with _folder(bench, key) as folder, worktrees(bench.repository, commits, folder / "trees") as trees:
-        bench.tell(f"first runs of {len(commits)} commits, which compile their kernels")
+        bench.tell(f"first runs of {len(commits)} commits, to compile their kernels")
         warm = [_command(bench, c, trees[c.hash], folder / "warm", "warm") for c in commits]
         first = run([replace(w, timeout=COMPILE * bench.problem.limit) for w in warm], folder / "warm",
                     tell=bench.tell, retry=True)
@@ -165,7 +165,7 @@ def _command(bench: Bench, commit: Commit, tree: Path, folder: Path, repeat: str
 
 
 def _result(bench: Bench, commit: Commit, outcome: Outcome, path: Path) -> Result:
-    """What is stored of one run."""
+    """The result to store of one run."""
     if outcome.status != "ok":
         return Result(bench.series, commit.hash, outcome.repeat, bench.machine, outcome.status, outcome.said)
     try:

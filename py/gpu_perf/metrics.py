@@ -1,4 +1,4 @@
-"""POP efficiency metrics of a run, and where each rank's time went.
+"""POP efficiency metrics of a run, and the times of each rank.
 
 The formulas are those of pypop (metrics/mpi.py), for runs of one thread per rank. With U_r the useful time of rank r
 (not in communication) and T the run time (the longest of the ranks'):
@@ -20,7 +20,7 @@ from gpu_extract.perf.record import Rank, Run, Span, is_communication, outside
 from gpu_extract.perf.recorder import COMPILE
 
 EXTRACTION = "extract"      # the stage that is the work itself
-# what pypop derives from hardware counters, or from a replay on an ideal network: a record has neither
+# pypop derives these from hardware counters, or from a replay on an ideal network: a record has neither
 NOT_RECORDED = {
     "transfer efficiency": "needs a replay on an ideal network",
     "serialisation efficiency": "needs a replay on an ideal network",
@@ -31,10 +31,10 @@ NOT_RECORDED = {
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a rank's life that is looked at: seconds in all, and of them in communication.
+    """The part of a rank's life to report on: seconds in all, and seconds of them in communication.
 
     times: (start, end) of its pieces, seconds from the recorder's start
-    waiting: of the communication, what was spent in agreements: for ranks that had not come there yet
+    waiting: the part of communication spent in agreements, that is waiting for other ranks
     spans: those inside it, in order
     """
 
@@ -52,13 +52,13 @@ class Window:
 
     @property
     def moving(self) -> float:
-        """Seconds of communication that were no waiting."""
+        """Seconds of communication without waiting."""
         return self.communication - self.waiting
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """The POP metrics; seconds for run_time, otherwise fractions; None: there is no reference run."""
+    """The POP metrics: run_time in seconds, all others fractions; None without a reference run."""
 
     ranks: int
     run_time: float
@@ -71,9 +71,9 @@ class Metrics:
 
 
 def windows(run: Run, focus: str | None = None) -> list[Window]:
-    """What each rank did: in its whole life (focus None), or under its outermost spans of that name.
+    """The window of each rank: its whole life (focus None), or its outermost spans of that name.
 
-    Raises InputError where a rank has no such span.
+    Raises InputError if a rank has no such span.
     """
     found = []
     for rank in run.ranks:
@@ -86,7 +86,7 @@ def windows(run: Run, focus: str | None = None) -> list[Window]:
             seconds, times = sum(s.seconds for s in own), tuple((s.start, s.end) for s in own)
             if not spans:
                 names = sorted({s.name for s in rank.top()})
-                raise InputError(f"rank {rank.rank} has no stage {focus!r}; there are {', '.join(names)}"
+                raise InputError(f"rank {rank.rank} has no stage {focus!r}; its stages are {', '.join(names)}"
                                  + did_you_mean(focus, names))
         spent = sum(span.seconds for holder, span in within(spans, is_communication) if span is holder)
         waiting = sum(s.seconds for s in spans if s.name.endswith(" agree"))
@@ -95,7 +95,7 @@ def windows(run: Run, focus: str | None = None) -> list[Window]:
 
 
 def within(spans: Sequence[Span], wanted: Callable[[Span], bool]) -> Iterator[tuple[Span, Span]]:
-    """(outermost span of the first thread that is wanted, a span that lies in it), itself first."""
+    """Pairs (outermost wanted span of the first thread, a span inside it), beginning with itself."""
     holder: Span | None = None
     for span in spans:
         if span.thread == 0 and (holder is None or span.depth <= holder.depth):
@@ -108,11 +108,11 @@ def pop_metrics(seconds: Sequence[float], useful: Sequence[float],
                 reference: tuple[Sequence[float], Sequence[float]] | None = None) -> Metrics:
     """The metrics from each rank's seconds in all and useful seconds; reference: the same of the run to compare with.
 
-    Raises InputError where there is no rank or no time.
+    Raises InputError if there is no rank or no time.
     """
     run_time = max(seconds, default=0.0)
     if run_time <= 0:
-        raise InputError("no time was recorded: give the record of a run that did something")
+        raise InputError("no time was recorded: give the record of a run that did some work")
     mean, most = sum(useful) / len(useful), max(useful)
     efficiency = mean / run_time
     scaling = speedup = None
@@ -163,7 +163,7 @@ class Stage:
 
 
 def stages(looked_at: Sequence[Window]) -> list[Stage]:
-    """All stages in the order of their first appearance, outer ones before what they hold."""
+    """All stages in the order of their first appearance, outer ones before inner ones."""
     sums: dict[tuple[str, ...], list[list[float]]] = {}
     threaded: set[tuple[str, ...]] = set()
     for number, window in enumerate(looked_at):
@@ -181,7 +181,7 @@ def stages(looked_at: Sequence[Window]) -> list[Stage]:
 
 @dataclass
 class _Counted:
-    """A stage where it was once: names from the outside in, its span, and the useful and CPU seconds so far."""
+    """One occurrence of a stage: names from the outside in, its span, and the useful and CPU seconds so far."""
 
     path: tuple[str, ...]
     span: Span
@@ -190,13 +190,13 @@ class _Counted:
 
 
 def _counted(spans: Sequence[Span]) -> list[_Counted]:
-    """Every stage, each time.
+    """Every occurrence of every stage.
 
-    Communication is taken out, and so is compilation, which is an outermost stage of its own wherever it was needed.
+    Communication is subtracted, and so is compilation, which counts as an outermost stage of its own.
     """
     base = min((s.depth for s in spans), default=0)
     found: list[_Counted] = []
-    holders: list[_Counted] = []        # of the span at hand, from the outside in
+    holders: list[_Counted] = []        # of the current span, from the outside in
     for span in outside(spans):
         del holders[span.depth - base:]
         if is_communication(span) or span.name == COMPILE:

@@ -1,8 +1,8 @@
-"""An Nsight Systems export (nsys export --type sqlite) read into plain lists.
+"""Reads an export of Nsight Systems (nsys export --type sqlite) into plain lists.
 
-Tables differ between versions and are absent where they would have no rows: what is there is looked up first. Times
-are seconds from the first event. A kernel or copy belongs to the NVTX ranges that enclose, on the same thread, the
-runtime call with its correlation number.
+Tables differ between versions, and are absent if they would have no rows, so they are looked up first. Times are
+seconds from the first event. A kernel or copy belongs to the NVTX ranges that enclose, on the same thread, the runtime
+call with its correlation number.
 """
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 10: "peer"}
 NO_RANGE = "(no NVTX range)"
 _PUSH_POP, _START_END = 59, 60         # eventType of ranges
 _NANO = 1e-9
-_PROCESS = 24               # lowest bits of a globalTid or globalPid: the others are the process
+_PROCESS = 24               # lowest bits of a globalTid or globalPid; the other bits are the process
 _NEEDED = {KERNELS: ("start", "end"), COPIES: ("start", "end", "bytes", "copyKind"),
            RUNTIME: ("start", "globalTid", "correlationId"), RANGES: ("start", "end", "globalTid"),
            STRINGS: ("id", "value"), SETS: ("start", "end")}
-_WHAT = {KERNELS: "kernels", COPIES: "copies", RUNTIME: "runtime calls (kernels cannot be put under their stages)",
+_WHAT = {KERNELS: "kernels", COPIES: "copies", RUNTIME: "runtime calls (so kernels cannot be assigned to stages)",
          RANGES: "NVTX ranges (run with --nvtx to have stages)"}
 
 
@@ -46,7 +46,7 @@ class Activity:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.end - self.start
 
 
@@ -62,7 +62,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Profile:
-    """What an export holds; missing: what it does not, in words."""
+    """The content of an export; missing: what it lacks, in words."""
 
     name: str
     activities: tuple[Activity, ...]
@@ -71,15 +71,15 @@ class Profile:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read an export. Raises InputError where the file is none, is damaged, or holds nothing of a GPU."""
+    """Read an export. Raises InputError if the file is not an export, is damaged, or has no GPU tables."""
     if not path.is_file():
         check_local(str(path))
-        raise InputError(f"{path} cannot be read: there is no such file")
+        raise InputError(f"{path} cannot be read: no such file")
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as base:
             return _read(base, path.name)
     except sqlite3.DatabaseError as error:
-        raise InputError(f"{path} is no whole SQLite file ({error}): make one with nsys export --type sqlite") \
+        raise InputError(f"{path} is not a complete SQLite file ({error}): make one with nsys export --type sqlite") \
             from error
 
 
@@ -87,7 +87,7 @@ def _read(base: sqlite3.Connection, name: str) -> Profile:
     usable = {table for table, needed in _NEEDED.items()
               if set(needed) <= {row[1] for row in base.execute(f'PRAGMA table_info("{table}")')}}
     if not usable & {KERNELS, COPIES, RANGES}:
-        raise InputError(f"{name} is no export of Nsight Systems: it has none of the tables {KERNELS}, {COPIES}, "
+        raise InputError(f"{name} is not an export of Nsight Systems: it has none of the tables {KERNELS}, {COPIES}, "
                          f"{RANGES} with their columns")
     missing = [f"{what}: the table {t} is absent or has other columns" for t, what in _WHAT.items() if t not in usable]
     base.row_factory = sqlite3.Row

@@ -1,4 +1,4 @@
-"""The report on a profile of Nsight Systems: kernels under their stages, copies, and when the GPU was idle."""
+"""The report on a profile of Nsight Systems: kernels by stage, copies, and idle times of the GPU."""
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,22 +10,22 @@ from gpu_perf.tables import NONE, Table, number
 from gpu_perf.verdict import Cause, Verdict, joined, length
 from gpu_perf.webpage import Report
 
-GAPS = 12                  # the longest that are listed
+GAPS = 12                  # number of longest gaps to list
 SIZES = {4e3: "4 kB", 64e3: "64 kB", 1e6: "1 MB", 16e6: "16 MB", 256e6: "256 MB"}    # edges
 Key = TypeVar("Key", bound=Hashable)
 
 
 def busy(activities: Sequence[Activity]) -> list[tuple[float, float]]:
-    """The times in which a GPU did anything, as (start, end), joined."""
+    """The times (start, end) in which a GPU was busy, joined."""
     return joined((a.start, a.end) for a in activities)
 
 
 @dataclass(frozen=True)
 class Use:
-    """How a GPU spent the time between its first and its last work.
+    """The use of a GPU between its first and its last work.
 
-    seconds: of all of it, in kernels, in copies and in nothing, the first two may overlap; gaps: (start, end) of the
-    times in which it had nothing to do, the longest first
+    seconds: in all, in kernels, in copies and idle, where kernels and copies may overlap; gaps: (start, end) of the
+    idle times, the longest first
     """
 
     device: int
@@ -37,7 +37,7 @@ class Use:
 
 
 def uses(profile: Profile) -> list[Use]:
-    """What the GPUs did that did anything."""
+    """The use of each GPU that worked."""
     found = []
     for device in sorted({a.device for a in profile.activities}):
         own = [a for a in profile.activities if a.device == device]
@@ -55,9 +55,9 @@ def verdict_of(profile: Profile) -> Verdict:
     span, kernels, copying, free = (sum(getattr(use, name) for use in each)
                                     for name in ("seconds", "kernels", "copies", "idle"))
     if span <= 0:
-        return Verdict((), tuple(profile.missing), "The export shows no work of a GPU.")
+        return Verdict((), tuple(profile.missing), "The export contains no GPU work.")
     per = len(each)
-    causes = [Cause("an idle GPU", free / span, f"it has nothing to do for {free / per:.3f} s of {span / per:.3f} s",
+    causes = [Cause("an idle GPU", free / span, f"it is idle for {free / per:.3f} s of {span / per:.3f} s",
                     "Give it more at once: more ranks per GPU under MPS, larger batches, less work on the host"),
               Cause("copies", copying / span, f"they take {copying / per:.3f} s of {span / per:.3f} s",
                     "Keep data on the device between stages, copy page-locked memory, fewer but larger pieces")]
@@ -66,7 +66,7 @@ def verdict_of(profile: Profile) -> Verdict:
 
 
 def _sums(activities: Iterable[Activity], key: Callable[[Activity], Key]) -> dict[Key, tuple[int, int, float, float]]:
-    """Calls, bytes, seconds, and seconds of the longest, of the activities that have a key in common."""
+    """Calls, bytes, seconds, and seconds of the longest, of activities with the same key."""
     groups: dict[Key, list[Activity]] = {}
     for a in activities:
         groups.setdefault(key(a), []).append(a)
@@ -85,7 +85,8 @@ def kernel_table(profile: Profile) -> Table:
              f"{1e6 * seconds / calls:.1f}", f"{1e6 * most:.1f}")
             for (stage, name), (calls, _, seconds, most) in ((key, sums[key]) for key in order)]
     return Table("Kernels under their stages", ("stage", "kernel", "calls", "ms", "share", "mean us", "most us"),
-                 tuple(rows), "Stages are NVTX ranges, from the outside in; that with most kernel time first.", left=2)
+                 tuple(rows), "Stages are NVTX ranges, named from the outermost to the innermost; sorted by kernel "
+                              "time.", left=2)
 
 
 def _stage(activity: Activity) -> str:
@@ -119,8 +120,9 @@ def gap_table(profile: Profile) -> Table:
             inside = [r for r in profile.ranges if r.start <= start < r.end]
             name = min(inside, key=lambda r: r.end - r.start).name if inside else NONE
             rows.append((str(use.device), f"{start:.6f}", f"{1e3 * (end - start):.3f}", name))
-    return Table("Longest gaps of an idle GPU", ("GPU", "from s", "ms", "the host was in"), tuple(rows),
-                 f"Between a GPU's first and last work, the {GAPS} longest. The host: its innermost NVTX range.")
+    return Table("Longest gaps in the work of a GPU", ("GPU", "from s", "ms", "the host was in"), tuple(rows),
+                 f"The {GAPS} longest, between the first and the last work of a GPU. For the host: its innermost NVTX "
+                 "range.")
 
 
 def use_table(profile: Profile) -> Table:
@@ -140,7 +142,7 @@ def _size(number_: int) -> str:
 
 
 def report_of(profile: Profile) -> Report:
-    """The report, with all tables that have something to show."""
+    """The report, with all non-empty tables."""
     tables = [use_table(profile), kernel_table(profile), copy_table(profile), copy_stage_table(profile),
               gap_table(profile)]
     verdict = verdict_of(profile)

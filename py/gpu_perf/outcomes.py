@@ -1,4 +1,4 @@
-"""What a campaign's folder says: the lines of its state (see campaign.py), and the outcomes that stand."""
+"""The content of a campaign's folder: the lines of its state (see campaign.py), and the valid outcomes."""
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,11 @@ FINE, FAILED = SEVERITY[:3], SEVERITY[-3:]
 
 
 def _born(value: Any) -> bool:
-    """Whether it is a process: its number, and what tells it from others that had that number."""
+    """Whether a value identifies a process: its number, and what distinguishes it from others with that number."""
     return isinstance(value, list) and len(value) == 2 and fits(value[0], whole) and fits(value[1], (text, None))
 
 
-# what lines of each kind hold at least
+# the least content of each kind of line
 _SPAN = [number]
 _PROCESS = {"index": count, "pid": (whole, None), "status": text, "code": (whole, None), "started": number,
             "ended": number, "result": (dict, None), "error": text}
@@ -31,7 +31,7 @@ LINES = {"plan": {"repeats": count, "commands": [{"name": text, "digest": text}]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one command in one repeat.
+    """The outcome of one command in one repeat.
 
     status: the worst of its processes, in the order of SEVERITY
     seconds: from the first start to the last end
@@ -50,19 +50,19 @@ class Outcome:
 
     @property
     def said(self) -> str:
-        """The last line that one of its processes left on standard error."""
-        return next((p.said for p in self.processes if p.said), "it said nothing")
+        """The last line that one of its processes wrote to standard error."""
+        return next((p.said for p in self.processes if p.said), "no message")
 
 
 def load(folder: Path) -> list[Outcome]:
-    """The outcomes of a campaign that are there, in the plan's order, all repeats of a command together.
+    """The existing outcomes of a campaign, in the plan's order, with all repeats of a command together.
 
-    Raises InputError where the folder holds no campaign or its state cannot be read.
+    Raises InputError if the folder holds no campaign or its state cannot be read.
     """
     path = folder / STATE
     if not path.is_file():
         check_local(str(folder))
-        raise InputError(f"{folder} holds no campaign ({STATE} is not there): name the folder of one")
+        raise InputError(f"{folder} holds no campaign ({STATE} is missing): give the folder of one")
     lines = list(read_lines(path, belongs))
     plan = plan_in(lines)
     outcomes = {key_of(line): _outcome(line) for line in standing(lines)}
@@ -71,25 +71,25 @@ def load(folder: Path) -> list[Outcome]:
 
 
 def planned(folder: Path) -> int:
-    """How many sets the plan of a campaign's folder has, repeats counted."""
+    """Number of sets in the plan of a campaign's folder, including repeats."""
     plan = plan_in(list(read_lines(folder / STATE, belongs)))
     return len(plan["commands"]) * int(plan["repeats"])
 
 
 def severity(status: str) -> int:
-    """How bad a status is: its place in SEVERITY; one that is not known is the worst."""
+    """The severity of a status: its place in SEVERITY; an unknown one is the worst."""
     return SEVERITY.index(status) if status in SEVERITY else len(SEVERITY)
 
 
 def plan_in(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The plan that is followed, which is the last one; without any, nothing is planned."""
+    """The current plan, which is the last one; empty if there is none."""
     return next((line for line in reversed(lines) if line["kind"] == "plan"), {"commands": (), "repeats": 0})
 
 
 def standing(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The outcomes that are still what their logs and files are of.
+    """The outcomes that still belong to their logs and files.
 
-    These have the names of commands and repeats alone: a command that was changed, and started, has taken their place.
+    Logs are named by command and repeat only: a changed command has overwritten them once it was started.
     """
     found: dict[tuple[str, int], Mapping[str, Any]] = {}
     for line in lines:
@@ -101,7 +101,7 @@ def standing(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def belongs(line: Mapping[str, Any]) -> bool:
-    """Whether a line is one of ours, and none of a newer version, which holds more."""
+    """Whether a line belongs to a campaign, and not to a newer version, whose lines hold more."""
     if not fits(line, LINES[line["kind"]]):
         return False
     if line["kind"] != "outcome":
@@ -112,7 +112,7 @@ def belongs(line: Mapping[str, Any]) -> bool:
 
 
 def key_of(line: Mapping[str, Any]) -> tuple[str, int, str]:
-    """What an outcome is of: the command by its name, the repeat, and what was run."""
+    """The key of an outcome: name of the command, repeat, and digest of the command."""
     return line["name"], line["repeat"], line["digest"]
 
 

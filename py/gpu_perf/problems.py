@@ -21,7 +21,7 @@ class Problem:
 
     @property
     def input_digest(self) -> str:
-        """Names the input."""
+        """Digest of the input."""
         return hashlib.sha256(shlex.join(self.simulate).encode()).hexdigest()[:12]
 
 
@@ -36,7 +36,7 @@ def problems() -> dict[str, Problem]:
 
 
 def find_problem(name: str) -> Problem:
-    """The problem of that name. Raises InputError where there is none."""
+    """The problem of that name. Raises InputError if there is none."""
     found = problems()
     if name not in found:
         raise InputError(one_of("the problem", name, found))

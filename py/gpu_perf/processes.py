@@ -1,7 +1,7 @@
-"""Start some processes together, wait for all of them, say how each ended.
+"""Starts processes together, waits for all of them, and reports how each ended.
 
 A process that knows the gate prints the line READY when it has warmed up and
-then waits for a line on its standard input; all are let go at once when the
+then waits for a line on its standard input. All are released at once when the
 last one is ready. A process may print one JSON object as its last line on
 standard output: its result. Each runs in its own session, so that ending it
 also ends what it started (the ranks under an mpiexec).
@@ -21,9 +21,9 @@ from typing import Any
 from gpu_extract.perf.clock import epoch, now
 
 READY = "ready"
-GRACE = 5.0           # seconds between asking a process to end and ending it
+GRACE = 5.0           # seconds between asking a process to end and killing it
 LINGER = 2.0          # seconds to wait for the last lines of a process that has ended
-TAIL = 2000           # characters of standard error that are kept with a result
+TAIL = 2000           # characters of standard error stored with a result
 
 Tick = Callable[[Mapping[int, int]], float]
 Events = queue.Queue[tuple[str, int]]
@@ -31,7 +31,7 @@ Events = queue.Queue[tuple[str, int]]
 
 @dataclass(frozen=True)
 class Ended:
-    """How one process ended.
+    """The end of one process.
 
     status: "ok", "failed", "timeout" or "killed", or what the process says in its result's "status"
     code: exit code, negative for the signal that ended it, None if it could not be started
@@ -50,12 +50,12 @@ class Ended:
 
     @property
     def said(self) -> str:
-        """The last line of its standard error; empty where there is none."""
+        """The last line of its standard error, or ""."""
         return (self.error.splitlines() or [""])[-1]
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Epoch seconds between which it worked: its result's "interval", else its life."""
+        """Epoch seconds (start, end) of its work: its result's "interval", else its life."""
         told = (self.result or {}).get("interval")
         return (float(told[0]), float(told[1])) if told else (self.started, self.ended)
 
@@ -76,9 +76,9 @@ def run_together(argv: Sequence[str], procs: int, log: Path, *, gate: bool = Fal
 
     argv: no shell; "{process}" and "{procs}" in it become the copy's number and the number of copies
     log: their output goes to LOG.N.out and LOG.N.err
-    gate: the command knows the gate (see above)
-    timeout: seconds after which all that still run are ended
-    tick: called with {number: pid} of those running, at once and again after the seconds it returns
+    gate: whether the command uses the gate (see above)
+    timeout: seconds after which all running processes are ended
+    tick: called with {number: pid} of the running ones, at once and again after the seconds it returns
     started: called with {number: pid} once, when all run
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -141,23 +141,23 @@ class _Child:
         events.put(("ended", self.index))
 
     def go(self) -> None:
-        """Let the process through the gate; one that has ended already does not mind."""
+        """Let the process through the gate; no effect if it has ended already."""
         if self._popen.stdin is not None:
             with suppress(OSError):
                 self._popen.stdin.write("go\n")
                 self._popen.stdin.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process and all that it started."""
+        """Send a signal to the process and all its descendants."""
         with suppress(OSError):
             os.killpg(self.pid, number)
 
     def join(self, seconds: float) -> None:
-        """Wait for its end, not longer than that."""
+        """Wait for its end, at most for `seconds`."""
         self._waiter.join(seconds)
 
     def outcome(self) -> Ended:
-        """What to say about it, after its end."""
+        """Its outcome, after its end."""
         self._reader.join(LINGER)
         result, error = _result(self._last), _tail(self._err)
         status = "ok" if self.code == 0 else "failed"
@@ -173,7 +173,7 @@ class _Child:
 
 def _wait_for_all(children: Mapping[int, _Child], events: Events, *, gate: bool,
                   timeout: float | None, tick: Tick | None) -> None:
-    """Open the gate when all wait at it, sample, and watch the time, until all have ended."""
+    """Open the gate when all wait at it, then sample and watch the time until all have ended."""
     running, waiting = set(children), set(children) if gate else set()
     forever = float("inf")
     deadline = forever if timeout is None else now() + timeout
@@ -200,7 +200,7 @@ def _wait_for_all(children: Mapping[int, _Child], events: Events, *, gate: bool,
 
 
 def _end(children: Sequence[_Child]) -> None:
-    """End those that still run: first asked, then made to."""
+    """End the running ones, first by request, then by force."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         left = [c for c in children if c.code is None]
         for child in left:

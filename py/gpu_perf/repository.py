@@ -1,4 +1,4 @@
-"""What the history asks git: which commits, when, and a throw-away copy of one."""
+"""Git commands for the history: lists of commits with dates, and temporary copies of a commit."""
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _SECONDS = 120.0
 
 
 def git(folder: Path, *words: str, stdin: str = "") -> str:
-    """What a git command prints, given this to read. Raises InputError with git's last line where it fails."""
+    """The output of a git command, given this input. Raises InputError with git's last line if it fails."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False,
                               timeout=_SECONDS, errors="replace", input=stdin)
@@ -26,25 +26,25 @@ def git(folder: Path, *words: str, stdin: str = "") -> str:
 
 
 def commits_of(folder: Path, wanted: str, *, every: int = 1, most: int | None = None) -> list[Commit]:
-    """The commits that a revision (one commit) or range A..B names, the oldest first.
+    """The commits of a revision (one commit) or range A..B, the oldest first.
 
-    every: of a range, only each so-manyth, counted from the newest; most: not more than the newest so many
-    Raises InputError where git does not know them, or there are none.
+    every: of a range, only every Nth commit, counted from the newest; most: at most the newest N
+    Raises InputError if git does not know them, or there are none.
     """
     found = _log(folder, "--first-parent", *([] if ".." in wanted else ["-1"]), wanted)
     chosen = found[::max(every, 1)][:most]
     if not chosen:
-        raise InputError(f"{wanted}: there is no commit in that range")
+        raise InputError(f"{wanted}: there is no commit in that range; give another one")
     return chosen[::-1]
 
 
 def all_commits(folder: Path) -> list[Commit]:
-    """All commits that HEAD descends from, the newest first. Raises InputError where the folder is no clone."""
+    """All ancestors of HEAD, the newest first. Raises InputError if the folder is not a clone."""
     return _log(folder, "HEAD")
 
 
 def _log(folder: Path, *words: str) -> list[Commit]:
-    """Commits, the newest first; a subject may hold what ends a line elsewhere, so that zero bytes divide them."""
+    """Commits, the newest first; separated by zero bytes, because a subject may contain other line separators."""
     rows = git(folder, "log", "-z", "--no-show-signature", f"--format={_FORMAT}", *words, "--").split("\0")
     return [Commit(name, float(date), subject) for name, date, subject in (row.split("\t", 2) for row in rows if row)]
 
@@ -53,7 +53,7 @@ def _log(folder: Path, *words: str) -> list[Commit]:
 def worktrees(folder: Path, commits: Sequence[Commit], target: Path) -> Iterator[dict[str, Path]]:
     """commit hash -> a copy of the project at that commit below `target`, removed afterwards.
 
-    The places are the same each time, and what a killed program left there is cleared away.
+    The places are the same each time, and leftovers of a killed program are removed.
     """
     made: dict[str, Path] = {}
     try:
@@ -74,7 +74,7 @@ def stand_in(folder: Path, commits: Sequence[Commit]) -> dict[str, str]:
     """Make a bare repository of commits without files, with these dates and subjects, on the branch main; returns the
     hash of each there by its own.
 
-    For programs that want a repository, where the one that commits come from is not at hand.
+    For programs that need a repository, if that of the commits is not available.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

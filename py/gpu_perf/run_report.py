@@ -23,7 +23,7 @@ td:first-child { white-space: pre; }
 
 @dataclass(frozen=True)
 class Asked:
-    """What a report is to show. focus: look at one stage only; ceilings: flops and bandwidth of the machine."""
+    """The contents of a report. focus: only this stage; ceilings: flops and bandwidth of the machine."""
 
     reference: Run | None = None
     focus: str | None = None
@@ -31,7 +31,7 @@ class Asked:
 
 
 def verdict_of(run: Run, asked: Asked) -> Verdict:
-    """What bounds the run. Raises InputError where the reference is a run of other work."""
+    """What bounds the run. Raises InputError if the reference did other work."""
     verdict = judge(run, asked.focus)
     if asked.reference is None:
         return verdict
@@ -39,23 +39,24 @@ def verdict_of(run: Run, asked: Asked) -> Verdict:
 
 
 def unlike(run: Run, reference: Run) -> list[str]:
-    """What makes scaling against the reference doubtful. Raises InputError where that is a run of other work."""
+    """Cautions on the scaling against the reference. Raises InputError if the reference did other work."""
     problems = [r.facts.get("problem") or {} for r in (run, reference)]
     sizes = [f"{p['fibres']} fibres x {p['bins']} bins" if p else "" for p in problems]
     if all(sizes) and sizes[0] != sizes[1]:
-        raise InputError(f"--reference is a run of other work: {sizes[1]}, this run is of {sizes[0]}; give a record of "
-                         "the same fibres and bins")
-    said = [] if all(sizes) else ["it is not known whether the reference did the same work: a record does not say"]
-    for key, word in (("digest", "settings"), ("commit", "a commit"), ("processor", "a processor")):
+        raise InputError(f"--reference is a run of {sizes[1]}, this run has {sizes[0]}; give a record of the same "
+                         "fibres and bins")
+    said = [] if all(sizes) else ["whether the reference did the same work is unknown: a record lacks the size of its "
+                                  "problem"]
+    for key, word in (("digest", "settings"), ("commit", "another commit"), ("processor", "another processor")):
         if run.facts.get(key) != reference.facts.get(key):
             values = f"{reference.facts.get(key)}, not {run.facts.get(key)}"
-            said.append(f"the reference had other {word}" if word == "settings" else
-                        f"the reference ran with {word} of its own: {values}")
+            said.append(f"the reference used different {word}" if word == "settings" else
+                        f"the reference used {word}: {values}")
     return said
 
 
 def tables_of(run: Run, asked: Asked) -> list[Table]:
-    """All tables that have something to show."""
+    """All non-empty tables."""
     looked_at = windows(run, asked.focus)
     columns = [("whole run" if asked.focus is None else asked.focus, metrics_of(run, asked.reference, asked.focus))]
     if asked.focus is None and all(r.top(EXTRACTION) for r in run.ranks):

@@ -8,12 +8,12 @@ from gpu_perf.verdict import busy_seconds
 from gpu_perf.work import Work
 
 MEGA, GIGA = 1e6, 1e9
-# metrics with their depth in the tree that POP draws
+# metrics with their depth in POP's tree
 METRICS = ((0, "global efficiency"), (1, "parallel efficiency"), (2, "load balance"), (2, "communication efficiency"),
            (3, "transfer efficiency"), (3, "serialisation efficiency"), (1, "computation scaling"),
            (2, "instruction scaling"), (2, "IPC scaling"), (2, "frequency scaling"), (0, "speed-up"), (0, "run time"))
 PLAIN = ("speed-up", "run time")
-SHOWN_RANKS = 16        # more ranks than this are summed up, not listed
+SHOWN_RANKS = 16        # more ranks than this are summarised, not listed
 
 
 def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
@@ -28,20 +28,20 @@ def pop_table(columns: Sequence[tuple[str, Metrics]]) -> Table:
         cells = map(number if name in PLAIN else percent, values)
         rows.append((title, *cells, "" if any(v is not None for v in values) else "needs a reference run: --reference"))
     return Table("POP metrics", ("metric", *(name for name, _ in columns), ""), tuple(rows),
-                 "Load balance 1 - (max - mean) / run time and communication efficiency max / run time of the ranks' "
-                 "useful time, which is time outside communication; parallel efficiency is their sum less 1; "
-                 "computation scaling: useful time of the reference run over that of this one.")
+                 "Useful time is time outside communication. Load balance: 1 - (max - mean) / run time of the ranks' "
+                 "useful time; communication efficiency: max / run time; parallel efficiency: their sum minus 1; "
+                 "computation scaling: useful time of the reference run over that of this run.")
 
 
 def outside_stages(looked_at: Sequence[Window]) -> list[Stage]:
-    """What is in no stage, as rows like theirs: before the first, and between them."""
+    """Time outside all stages, as rows: before the first one, and between them."""
     each = {"start-up": [w.rank.before for w in looked_at], "unaccounted": [w.rank.unaccounted for w in looked_at]}
     nothing = tuple(0.0 for _ in looked_at)
     return [Stage((name,), tuple(seconds), nothing, 0) for name, seconds in each.items()]
 
 
 def stage_table(found: Sequence[Stage], run_time: float) -> Table:
-    """Each stage: its time on the ranks, its share, how uneven it is."""
+    """Each stage: its time on the ranks, its share, and its imbalance."""
     count = len(found[0].seconds) if found else 0
     each = count > 1 and count <= SHOWN_RANKS
     header = ("stage", "calls", "mean s", "share", "max - mean", "CPU / wall",
@@ -53,15 +53,15 @@ def stage_table(found: Sequence[Stage], run_time: float) -> Table:
                      f"{stage.mean / run_time:.1%}", f"{stage.excess:.3f}",
                      f"{sum(stage.cpu) / wall:.2f}" if wall > 0.005 and stage.calls else NONE,
                      *([f"{s:.3f}" for s in stage.seconds] if each else [])))
-    note = ("Wall seconds without communication; inner stages are part of the outer ones. Outer stages, start-up, "
-            "unaccounted and communication are the whole run.")
+    note = ("Wall-clock seconds without communication. Inner stages are part of the outer ones. Outer stages, "
+            "start-up, unaccounted and communication add up to the whole run.")
     if any(s.threads for s in found):
-        note += " Stages that worked on several threads: the sum over these."
+        note += " Stages that used several threads show the sum over the threads."
     return Table("Stages", header, tuple(rows), note)
 
 
 def rank_table(looked_at: Sequence[Window]) -> Table:
-    """Each rank: what it did with its time, and its memory."""
+    """Each rank: how it spent its time, and its memory."""
     rows = []
     for w in looked_at:
         device = w.rank.device
@@ -69,9 +69,9 @@ def rank_table(looked_at: Sequence[Window]) -> Table:
                      f"{w.useful:.3f}", f"{w.communication:.3f}", f"{w.waiting:.3f}", f"{w.rank.cpu:.3f}",
                      f"{w.rank.peak_memory / GIGA:.3f}", f"{device['memory'] / GIGA:.3f}" if device else NONE,
                      f"{busy_seconds(w):.3f}" if device else NONE))
-    return Table("Ranks", ("rank", "host", "seconds", "start-up", "useful", "communication", "of it waiting", "CPU",
+    return Table("Ranks", ("rank", "host", "seconds", "start-up", "useful", "communication", "thereof waiting", "CPU",
                            "memory GB", "GPU memory GB", "GPU busy"), tuple(rows),
-                 "Start-up: from the start of the process to its first stage. Memory: the most at any time.",
+                 "Start-up: from the start of the process to its first stage. Memory: the peak.",
                  left=2)
 
 
@@ -85,8 +85,8 @@ def call_table(run: Run) -> Table:
         rows.append((kind, str(int(sum(c["calls"] for c in each))), f"{sum(seconds):.4f}", f"{max(seconds):.4f}",
                      f"{sum(c['wait'] for c in each):.4f}", number(sum(c["bytes"] for c in each) / MEGA)))
     return Table("MPI calls", ("kind", "calls", "seconds", "most on a rank", "waiting", "MB"), tuple(rows),
-                 "Over all ranks. Iallreduce: agreements, which carry a few bytes; their time is that of waiting for "
-                 "the last rank.")
+                 "Sums over all ranks. Iallreduce: agreements of a few bytes; their time is spent waiting for the last "
+                 "rank.")
 
 
 def copy_table(run: Run) -> Table:
@@ -98,11 +98,11 @@ def copy_table(run: Run) -> Table:
         rows.append((direction, str(int(sum(c["calls"] for c in each))), number(nbytes / MEGA), f"{seconds:.4f}",
                      number(nbytes / seconds / GIGA) if seconds > 0 else NONE))
     return Table("Copies between host and device", ("direction", "calls", "MB", "seconds", "GB/s"), tuple(rows),
-                 "h2d: to the device, d2h: to the host. Over all ranks.")
+                 "h2d: to the device, d2h: to the host. Sums over all ranks.")
 
 
 def rate_table(found: Sequence[Stage], work: dict[str, Work], ceilings: dict[str, float]) -> Table:
-    """Rates of the stages whose work is counted, against what the machine can do."""
+    """Rates of the stages with known work, against the ceilings of the machine."""
     rows = []
     for name, counted in work.items():
         seconds = sum(sum(s.seconds) for s in found if s.name == name)

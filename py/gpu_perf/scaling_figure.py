@@ -11,7 +11,7 @@ STYLES = ("-", "--", ":", "-.")
 
 
 def scaling_figure(path: FileName, curves: Sequence[Curve], time: str) -> None:
-    """Draw a row of three panels for each mode. time: what the seconds are of, for the axis."""
+    """Draw a row of three panels for each mode. time: meaning of the seconds, for the axis label."""
     modes = list(dict.fromkeys(c.mode for c in curves if not c.published))
     figure = new_figure(12.5, 3.9 * len(modes))
     for row, mode in enumerate(modes):

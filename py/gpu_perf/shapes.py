@@ -1,13 +1,13 @@
-"""Whether plain values, read from JSON, are of a known shape: a file may be damaged, or another program's.
+"""Tests whether plain values from JSON have an expected shape: a file may be damaged, or belong to another program.
 
-A shape is a type (bool is no int), a question, None, a mapping of names to the shapes of what must be there (other
-names may stand beside them), a list of the shape of every element, or a tuple of shapes of which one must fit.
+A shape is a type (bool is not an int), a predicate, None, a mapping of required names to shapes (other names are
+allowed), a list with the shape of every element, or a tuple of alternative shapes.
 """
 import math
 from collections.abc import Mapping
 from typing import Any
 
-MOST = 1_000_000       # that is counted: of many more nobody could make a list
+MOST = 1_000_000       # largest count: longer lists could not be made
 LARGEST = 2**63        # of whole numbers
 
 

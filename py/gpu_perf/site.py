@@ -20,10 +20,10 @@ from gpu_perf.verdict import disturbances
 from gpu_perf.webpage import document, summary_html, table_html
 
 TITLE = "The history of run times"
-METHOD = ("Marked are changes of level by binary segmentation: at every place a two-sample t of the commits' "
-          "Hodges-Lehmann means of log time, with the noise from differences of neighbouring commits; a change is one "
-          f"whose probability times the number of places is below {ALPHA} (shared by the components that are judged) "
-          f"and that is larger than {LEAST:.0%}.")
+METHOD = ("Changes of level are marked. They are found by binary segmentation: at every place, a two-sample t test of "
+          "the commits' Hodges-Lehmann means of log time, with the noise from differences of neighbouring commits. A "
+          f"change is one whose probability times the number of places is below {ALPHA} (shared by the components that "
+          f"are judged) and that is larger than {LEAST:.0%}.")
 STYLE = """
 #chart { width: 100%; height: auto; } #chart text { font-size: 12px; fill: currentColor; }
 #chart .grid { stroke: #8883; } #chart .one { stroke: #888; stroke-width: 1.5; } #chart .tick { stroke: #888; }
@@ -39,10 +39,10 @@ STYLE = """
 
 
 def build(store: Store, folder: Path, series: Sequence[str] = (), baseline: str | None = None) -> list[str]:
-    """Write index.html and commits/*.html; returns lines that say what was found.
+    """Write index.html and commits/*.html; returns lines with the findings.
 
-    series: which, by default all that have results; baseline: a commit for all of them
-    Raises InputError where there is nothing to show.
+    series: by default all that have results; baseline: a commit for all of them
+    Raises InputError if there is nothing to show.
     """
     histories, lines = [], []
     for name in series or store.series():
@@ -61,7 +61,7 @@ def build(store: Store, folder: Path, series: Sequence[str] = (), baseline: str 
 
 
 def _doubts(store: Store, history: History) -> list[str]:
-    """Runs whose ranks did not have their cores to themselves."""
+    """Warnings about runs whose ranks had to share their cores."""
     said = [(commit, words) for commit in history.commits for record in store.records(history.series, commit.hash)
             for words in list(disturbances(parse_run(record)))[:1]]
     if not said:
@@ -75,7 +75,7 @@ def _judgement(histories: Sequence[History], found: Sequence[str], doubtful: Seq
     if doubtful:
         return "Verdict: not fit for conclusions: measure these commits again, with nothing else on the machine."
     if found:
-        return ("Verdict: slower: look at the commits that are named; where that is meant, choose a new baseline "
+        return ("Verdict: slower: look at the commits named above; if the change is intended, choose a new baseline "
                 "(gpu_track baseline).")
     if all(len(h.commits) < FEWEST for h in histories):
         return f"Verdict: nothing to judge yet: measure at least {FEWEST} commits (gpu_track run A..B)."
@@ -95,8 +95,8 @@ def _page(content: dict[str, Any], histories: Sequence[History], found: Sequence
              '<svg id="chart" role="img" aria-label="run time of each component against commit date"></svg>',
              '<p class="note" id="baseline"></p>', '<div id="detail"></div>',
              *(table_html(t) for h in histories for t in (_changes(h), _failures(h)) if t.rows),
-             f'<p class="note">{escape(METHOD)} Click a point for the details of its commit, a component to see it '
-             "alone; those below 2 % of the run time are shown only then. Bars reach from the lowest to the highest "
+             f'<p class="note">{escape(METHOD)} Click a point for the details of its commit, or a component to see it '
+             "alone. Components below 2 % of the run time are shown only then. Bars span the lowest to the highest "
              "repeat.</p>",
              f'<script type="application/json" id="data">{data}</script>']
     return document(TITLE, parts, style=STYLE, script=script)
@@ -116,7 +116,7 @@ def _failures(history: History) -> Table:
 
 
 def _plain(history: History, links: dict[str, str]) -> dict[str, Any]:
-    """What the script draws."""
+    """The data for the script."""
     number = {c.hash: n for n, c in enumerate(history.commits)}
     components = []
     for name, points in history.components.items():
@@ -138,7 +138,7 @@ def _plain(history: History, links: dict[str, str]) -> dict[str, Any]:
 
 
 def _reports(store: Store, folder: Path, number: int, history: History) -> dict[str, str]:
-    """Write the report of each commit that has records, of the repeat in the middle; commit hash -> its address."""
+    """Write the report of each commit that has records, for its median repeat; commit hash -> address."""
     links = {}
     for commit in history.commits:
         runs = [parse_run(r) for r in store.records(history.series, commit.hash)]

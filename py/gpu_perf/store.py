@@ -5,8 +5,8 @@
     measures   its figures by name
     facts      name and value: the baseline of each series
 
-A series is a problem on a machine, or an imported one. Each addition is one transaction: a program that is killed
-leaves what was stored before.
+A series is a problem on a machine, or an imported one. Each addition is one transaction, so that a killed program
+leaves the previous content.
 """
 import json
 import sqlite3
@@ -61,17 +61,17 @@ class Result:
 
 
 class Store:
-    """The store in a file, made where it is not there.
+    """The store in a file, which is made if it does not exist.
 
-    Raises InputError where the file is something else or damaged, OutputError where it cannot be made or written.
+    Raises InputError if the file is something else or damaged, OutputError if it cannot be made or written.
     """
 
     def __init__(self, path: Path, *, must_exist: bool = False):
         self.path = path
         if not path.is_file():
-            check_local(str(path), "keep the store on a disk here, and send a copy there")
+            check_local(str(path), "keep the store on a local disk, and send a copy there")
         if must_exist and not path.is_file():
-            raise InputError(f"{path}: there is no such store; gpu_track run or import makes one")
+            raise InputError(f"{path}: no such store; gpu_track run or gpu_track import makes one")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as undo:
@@ -79,24 +79,25 @@ class Store:
                 self._check()
                 undo.pop_all()
         except sqlite3.OperationalError as error:
-            raise OutputError(f"{path} cannot be opened ({error}): name a file in a folder that can be written") \
+            raise OutputError(f"{path} cannot be opened ({error}): give a file in a folder that can be written to") \
                 from error
         except sqlite3.DatabaseError as error:
-            raise InputError(f"{path} is no store of gpu_track, or damaged ({error}): name another file") from error
+            raise InputError(f"{path} is not a store of gpu_track, or is damaged ({error}): give another "
+                             "file") from error
         except OSError as error:
             raise OutputError(f"{path} cannot be made: {error.strerror}") from error
 
     def _check(self) -> None:
         base = self._base
         base.execute("PRAGMA foreign_keys = ON")
-        empty = not self._tables()       # looked at first: another program may make them now, and its mark with them
+        empty = not self._tables()       # checked first: another program may make them now, with its mark
         known = base.execute("PRAGMA application_id").fetchone()[0]
         if empty and known in (0, APPLICATION):
             self._make()
         elif known != APPLICATION:
-            raise InputError(f"{self.path} is a database, but no store of gpu_track: name another file")
+            raise InputError(f"{self.path} is a database, but not a store of gpu_track: give another file")
         elif base.execute("PRAGMA user_version").fetchone()[0] > VERSION:
-            raise InputError(f"{self.path} was made by a newer gpu_track: use that one")
+            raise InputError(f"{self.path} was made by a newer gpu_track: use that version")
         elif (base.execute("PRAGMA quick_check").fetchone()[0] != "ok" or not self._tables() >= _NAMES
               or any(base.execute(question).fetchone() for question in _NO_NUMBERS)):
             raise InputError(f"{self.path} is damaged: restore it from a copy")
@@ -105,7 +106,7 @@ class Store:
         return {row[0] for row in self._base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def _make(self) -> None:
-        """Make the tables, all or none, unless another program has just done so."""
+        """Make the tables in one transaction, unless another program has just done so."""
         with self._base as base:
             base.execute("BEGIN IMMEDIATE")
             for statement in () if self._tables() else _TABLES.split(";"):
@@ -118,7 +119,7 @@ class Store:
         self._base.close()
 
     def add_commits(self, commits: Iterable[Commit]) -> int:
-        """Add commits that are not there yet; returns how many were new. Dates and subjects of known ones stay."""
+        """Add commits that are missing; returns the number of new ones. Dates and subjects of known ones are kept."""
         with self._writing():
             before = self._base.total_changes
             self._base.executemany("INSERT OR IGNORE INTO commits VALUES (?, ?, ?)",
@@ -126,7 +127,7 @@ class Store:
             return self._base.total_changes - before
 
     def add_result(self, result: Result, measured: float | None = None) -> None:
-        """Add one measurement of a commit that is there, once; measured: when (seconds since 1970), default now."""
+        """Add one measurement of a known commit, once; measured: time (seconds since 1970), default now."""
         record = None if result.record is None else json.dumps(result.record)
         with self._writing():
             row = self._base.execute(
@@ -139,7 +140,7 @@ class Store:
                                        [(row.lastrowid, n, v) for n, v in (result.measures or {}).items()])
 
     def figures(self, result: Result, measured: float) -> dict[str, float] | None:
-        """Those that are there of a measurement, by its series, commit, repeat and time; None where it is not there."""
+        """The stored figures of a measurement, by its series, commit, repeat and time; None if it is missing."""
         row = self._base.execute("SELECT id FROM runs WHERE series = ? AND hash = ? AND repeat = ? AND measured = ?",
                                  (result.series, result.hash, result.repeat, measured)).fetchone()
         return row and dict(self._base.execute("SELECT name, value FROM measures WHERE run = ?", row).fetchall())
@@ -151,12 +152,12 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction whose failure is an error of ours."""
+        """A transaction whose failure raises OutputError."""
         try:
             with self._base:
                 yield
         except sqlite3.Error as error:
-            raise OutputError(f"{self.path} cannot be written: {error}; what is in it is safe") from error
+            raise OutputError(f"{self.path} cannot be written: {error}; its previous content is safe") from error
 
     def baseline(self, series: str) -> str | None:
         """The commit chosen for a series, or None."""
@@ -164,7 +165,7 @@ class Store:
         return row[0] if row else None
 
     def series(self) -> list[str]:
-        """Names of all series, that measured last first."""
+        """Names of all series, the last measured one first."""
         return [r[0] for r in self._base.execute(
             "SELECT series FROM runs GROUP BY series ORDER BY max(measured) DESC, series")]
 
@@ -193,12 +194,12 @@ class Store:
         return found
 
     def good(self, series: str, commit: str) -> int:
-        """How many good repeats a commit has."""
+        """Number of good repeats of a commit."""
         return int(self._base.execute("SELECT count(*) FROM runs WHERE series = ? AND hash = ? AND status = 'ok'",
                                       (series, commit)).fetchone()[0])
 
     def failures(self, series: str) -> dict[str, str]:
-        """commit hash -> what happened last, of commits without any good repeat."""
+        """commit hash -> last failure, for commits without any good repeat."""
         rows = self._base.execute(
             "SELECT hash, status, message FROM runs WHERE series = ?1 AND status != 'ok' AND hash NOT IN "
             "(SELECT hash FROM runs WHERE series = ?1 AND status = 'ok') ORDER BY measured", (series,))

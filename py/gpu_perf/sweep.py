@@ -49,7 +49,7 @@ class Point:
 
     @property
     def series(self) -> tuple[Any, ...]:
-        """What points of one curve have in common: all but the ranks and what follows from them."""
+        """The common part of the points of one curve: all but the ranks and what follows from them."""
         return self.mode, self.core, self.tile, self.per_gpu, self.mps
 
     @property
@@ -68,7 +68,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Space:
-    """What a sweep goes through: all combinations. nspec: fibres of strong scaling; bundle: fibres of one bundle.
+    """The space of a sweep: all combinations. nspec: fibres of strong scaling; bundle: fibres of one bundle.
 
     Raises InputError, one line with every problem.
     """
@@ -94,7 +94,7 @@ class Space:
             raise InputError("; ".join(wrong))
 
     def points(self) -> list[Point]:
-        """All points; MPS only where ranks share a GPU or use one."""
+        """All points; MPS only for points that use a GPU."""
         found = [Point(mode, ranks, self.nspec if mode == "strong" else self.bundle * ranks, core, tile, per,
                        mps == "on")
                  for mode, core, tile, per, mps, ranks in product(self.modes, self.cores, self.tiles, self.per_gpu,
@@ -113,10 +113,11 @@ class Launch:
     mps_wrapper: tuple[str, ...] = ()
 
     def command(self, point: Point, program: Sequence[str]) -> tuple[str, ...]:
-        """The command that runs a program at a point. Raises InputError where it cannot be."""
+        """The command that runs a program at a point. Raises InputError if it cannot run."""
         wrapped = (*(self.mps_wrapper if point.mps else ()), *program)
         if point.mps and not self.mps_wrapper:
-            raise InputError("MPS was asked for, and there is no mps_wrapper: install the programs, or leave --mps out")
+            raise InputError("--mps on needs mps_wrapper, which was not found: install the programs, or leave --mps "
+                             "out")
         if self.program == "none":
             if point.ranks > 1:
                 raise InputError(f"{point.ranks} ranks need a launcher: give --launcher mpiexec, srun or sbatch")
@@ -133,7 +134,7 @@ class Launch:
 
 def commands(points: Sequence[Point], folder: Path, launch: Launch, program: Sequence[str], *,
              options: Sequence[str] = (), timeout: float | None = None) -> list[Command]:
-    """The campaign's commands. program: words that start gpu_extract; options: what it gets besides."""
+    """The campaign's commands. program: words that start gpu_extract; options: its further options."""
     found = []
     for point in points:
         record = folder / RECORDS / f"{point.name}.{{repeat}}.json"
@@ -155,4 +156,4 @@ def point_of(facts: Mapping[str, Any]) -> Point:
             return Point(**facts[POINT])
     except (KeyError, TypeError):
         pass
-    raise InputError("this campaign is no sweep: name a folder of gpu_sweep run")
+    raise InputError("this campaign is not a sweep: give a folder of gpu_sweep run")

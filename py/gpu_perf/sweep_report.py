@@ -12,14 +12,14 @@ from gpu_perf.sweep_verdict import circumstances, doubts, judgement
 from gpu_perf.tables import NONE, Table, number
 from gpu_perf.webpage import Report, figure_html
 
-TIMES = {"extract": "extraction", "run": "run with start, reading and writing", "command": "whole command"}
+TIMES = {"extract": "extraction", "run": "run with start-up, reading and writing", "command": "whole command"}
 
 
 def write_report(folder: Path, *, time: str = "extract", plots: bool = True, markdown: str | None = None,
                  reference: bool = True) -> str:
     """Write report.html, scaling.json and, with plots, scaling.png into the sweep's folder; returns the text.
 
-    time: what efficiencies are of, a key of TIMES; markdown: also write the table there; reference: with the published
+    time: the time of efficiencies, a key of TIMES; markdown: also write the table there; reference: with the published
     figures. Raises InputError where the folder holds no sweep, OutputError where nothing can be written.
     """
     rows = sweep_results.read_rows(folder, time)
@@ -31,13 +31,13 @@ def write_report(folder: Path, *, time: str = "extract", plots: bool = True, mar
     lines = [*summary(rows, time), *(f"FAILED: {line}" for line in failed), *doubtful, end]
     pictures = []
     if plots:
-        from gpu_perf.scaling_figure import scaling_figure  # loads what no table needs
+        from gpu_perf.scaling_figure import scaling_figure  # loads libraries that tables do not need
 
         picture = folder / "scaling.png"
         scaling_figure(picture, curves(rows, time, reference=reference), f"seconds of the {TIMES[time]}")
         pictures.append(figure_html(picture, "Run time, efficiency and POP metrics against ranks", "scaling"))
         if reference:
-            grey = "Grey" if any(map(is_published_work, rows)) else "Left out, since this sweep is of other work"
+            grey = "Grey" if any(map(is_published_work, rows)) else "Not drawn, because this sweep is of other work"
             pictures.append(f'<p class="note">{grey}: {escape(sweep_results.published_source())}.</p>')
     report = Report("How the extraction scales", lines, [table, pop_table(rows)], about,
                     bad=bool(failed or doubtful) or "not fit" in end, pictures=pictures)
@@ -55,8 +55,9 @@ def scaling_table(rows: Sequence[Row], time: str) -> Table:
               *(_seconds(row.seconds(t)) for t in ("command", "run", "extract")),
               _share(spread(row.efficiency.values()))) for row in rows]
     header = ("series", "ranks", "fibres", "repeats", "command, s", "run, s", "extraction, s", "efficiency")
-    return Table("Scaling", header, tuple(lines), "Median (lowest to highest repeat). Efficiency: of the "
-                 f"{TIMES[time]}, against the fewest ranks of the series in the same repeat.")
+    return Table("Scaling", header, tuple(lines), "Median (lowest to highest repeat). Efficiency: that of the "
+                                                  f"{TIMES[time]}, relative to the smallest number of ranks of the "
+                                                  "series in the same repeat.")
 
 
 def pop_table(rows: Sequence[Row]) -> Table:
@@ -67,7 +68,7 @@ def pop_table(rows: Sequence[Row]) -> Table:
 
 
 def summary(rows: Sequence[Row], time: str) -> list[str]:
-    """One line for each series: how efficient it is on most ranks."""
+    """One line for each series: its efficiency on the largest number of ranks."""
     lines = []
     for label in dict.fromkeys(r.point.label for r in rows):
         own = [r for r in rows if r.point.label == label and r.efficiency]
@@ -75,11 +76,11 @@ def summary(rows: Sequence[Row], time: str) -> list[str]:
             last = max(own, key=lambda r: r.point.ranks)
             lines.append(f"{label}: {_share(spread(last.efficiency.values()))} efficient on {last.point.ranks} ranks "
                          f"({TIMES[time]})")
-    return lines or ["One number of ranks only: there is no scaling to tell."]
+    return lines or ["Only one number of ranks: scaling cannot be judged."]
 
 
 def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Curve]:
-    """What the figure draws. Raises InputError where there is nothing to draw."""
+    """The curves of the figure. Raises InputError if there is nothing to draw."""
     found: list[Curve] = []
     for label in dict.fromkeys(r.point.label for r in rows):
         own = {r.point.ranks: r for r in rows if r.point.label == label and r.repeats}
@@ -89,7 +90,7 @@ def curves(rows: Sequence[Row], time: str, *, reference: bool) -> list[Curve]:
                                _known({n: r.seconds(time) for n, r in own.items()}),
                                _known({n: spread(r.efficiency.values()) for n, r in own.items()}), names))
     if not found:
-        raise InputError("no point of the sweep has a result: look at the lines that say what failed")
+        raise InputError("no point of the sweep has a result: see the messages above")
     modes = {mode for mode in {r.point.mode for r in rows}
              if all(is_published_work(r) for r in rows if r.point.mode == mode and r.repeats)}
     if reference:

@@ -1,4 +1,4 @@
-"""What came of a sweep: one row for each point, with medians and spreads over its repeats."""
+"""The results of a sweep: one row for each point, with medians and spreads over its repeats."""
 import json
 import statistics
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,9 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Row:
-    """A point with what came of it.
+    """A point with its results.
 
-    repeats: by number; efficiency: of each repeat that the base point has, too; failed: what went wrong, one line each
+    repeats: by number; efficiency: of each repeat that the base point also has; failed: what went wrong, one line each
     metrics: POP metrics of the extraction in each repeat, against the base point of the same repeat
     """
 
@@ -50,7 +50,7 @@ class Row:
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """Lowest, median and highest; None of nothing."""
+    """Lowest, median and highest; None of an empty list."""
     known = list(values)
     return (min(known), statistics.median(known), max(known)) if known else None
 
@@ -58,7 +58,7 @@ def spread(values: Iterable[float]) -> Spread | None:
 def read_rows(folder: Path, time: str) -> list[Row]:
     """The rows of a sweep's folder, in its order; efficiencies are of `time`: command, run or extract.
 
-    A record that is missing or damaged is named in its row. Raises InputError where the folder holds no sweep.
+    Missing or damaged records are named in their row. Raises InputError if the folder holds no sweep.
     """
     found: dict[Point, dict[int, Repeat]] = {}
     failed: dict[Point, list[str]] = {}
@@ -70,7 +70,7 @@ def read_rows(folder: Path, time: str) -> list[Row]:
         except InputError as error:
             said.append(f"{point.name} repeat {outcome.repeat}: {error}")
     if not found:
-        raise InputError(f"{folder}: nothing of the sweep has been run yet: start gpu_sweep run again")
+        raise InputError(f"{folder}: no point of the sweep has been run yet: start gpu_sweep run again")
     return [_row(point, found, tuple(failed[point]), time) for point in found]
 
 
@@ -79,13 +79,14 @@ def _repeat(folder: Path, point: Point, outcome: Outcome) -> Repeat:
         raise InputError(f"{outcome.status}: {outcome.said}")
     run = read_run(folder / RECORDS / f"{point.name}.{outcome.repeat}.json")
     if len(run.ranks) != point.ranks:
-        raise InputError(f"its record has {len(run.ranks)} ranks, not {point.ranks}: the launcher does not fit the MPI")
+        raise InputError(f"its record has {len(run.ranks)} ranks, must have {point.ranks}: the launcher does not fit "
+                         "the MPI; give --launcher")
     return Repeat({"command": outcome.seconds, "run": max(w.seconds for w in windows(run)),
                    EXTRACTION: max(w.seconds for w in windows(run, EXTRACTION))}, run)
 
 
 def _row(point: Point, found: Mapping[Point, Mapping[int, Repeat]], failed: tuple[str, ...], time: str) -> Row:
-    """What came of a point, against that of its series with the fewest ranks that has results."""
+    """The results of a point, relative to the point of its series with results on the fewest ranks."""
     first = min([p for p in found if p.series == point.series and found[p]] or [point], key=lambda p: p.ranks)
     repeats, others = found[point], found[first]
     efficiency, metrics = {}, {}
@@ -137,7 +138,7 @@ def published() -> list[Published]:
 
 
 def is_published_work(row: Row) -> bool:
-    """Whether a point does what was published for its mode: as many fibres, over all bins of a frame."""
+    """Whether a point does the published work for its mode: as many fibres, over all bins of a frame."""
     known = _published()["work"]
     done = [repeat.run.facts.get("problem") or {} for repeat in row.repeats.values()]
     fibres = known["strong"] if row.point.mode == "strong" else known["weak"] * row.point.ranks

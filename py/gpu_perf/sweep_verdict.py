@@ -1,4 +1,4 @@
-"""What a sweep was made of, whether it can be trusted, and what follows from it."""
+"""The circumstances of a sweep, whether it can be trusted, and the conclusion."""
 from collections.abc import Sequence
 from statistics import median
 
@@ -7,15 +7,15 @@ from gpu_extract.perf.record import Run
 from gpu_perf.sweep_results import Row
 from gpu_perf.verdict import disturbances
 
-WELL = 0.8            # efficient from here on
+WELL = 0.8            # least efficiency of a good point
 ALIKE = 1.1           # the slowest repeat over the fastest, beyond which a machine was not quiet
 _REMEDIES = {"load balance": "choose ranks that divide the bundles, and look for a slow node",
              "communication eff.": "use fewer ranks per frame, and more frames at once (gpu_extract_exposure)",
-             "computation scaling": "ranks take cores, memory or clock from each other: leave cores free, bind ranks"}
+             "computation scaling": "ranks compete for cores, memory or clock: leave cores free, bind ranks"}
 
 
 def circumstances(rows: Sequence[Row]) -> list[str]:
-    """Machine, date, versions and work, a line each; what differs between runs is named as such."""
+    """Machine, date, versions and work, a line each; differences between runs are named."""
     runs = [repeat.run for row in rows for repeat in row.repeats.values()]
     if not runs:
         return []
@@ -45,7 +45,7 @@ def _work(run: Run) -> str:
 
 
 def doubts(rows: Sequence[Row], time: str) -> list[str]:
-    """Why the figures may not be what they seem: other work on the machine, ranks that shared cores."""
+    """Reasons to doubt the figures: other work on the machine, ranks that shared cores."""
     lines = []
     for row in rows:
         name = f"{row.point.label} on {row.point.ranks} ranks"

@@ -1,4 +1,4 @@
-"""Tables as data, printed or put on a page."""
+"""Tables as data, to print or to put on a page."""
 from dataclasses import dataclass
 
 NONE = "-"
@@ -31,7 +31,7 @@ def percent(share: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 4, unit: float = 1.0) -> str:
-    """A figure in so many of a unit with that many digits, never in powers of ten below a million."""
+    """A figure in a unit with this many digits, without powers of ten below a million."""
     if value is None:
         return NONE
     value /= unit

@@ -1,4 +1,4 @@
-"""The metrics of TALP, the profiler of BSC's library DLB: its JSON read and written, and its formulas.
+"""The metrics of TALP, the profiler of BSC's library DLB: reads and writes its JSON, and has its formulas.
 
 A region is summed over all CPUs. With n CPUs, T the elapsed time of the slowest process, U, M and I the useful time,
 the time in MPI and that of threads that are idle while one of theirs is in MPI, O the idle time of OpenMP's threads, G
@@ -41,9 +41,9 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Region:
-    """What TALP sums of a region over all CPUs; times in seconds.
+    """TALP's sums of a region over all CPUs; times in seconds.
 
-    least_process, least_node: time in MPI for each CPU of the process and the node with least of it; None: not told
+    least_process, least_node: time in MPI per CPU of the process and the node with the least; None: not given
     stated: the metrics that the file itself gives
     """
 
@@ -63,7 +63,7 @@ class Region:
     stated: Mapping[str, float] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, float]:
-        """The metrics by the formulas above; those of MPI only where the region tells the least times."""
+        """The metrics by the formulas above; those of MPI only if the region has the least times."""
         active = self.useful + self.mpi + self.idle + self.runtime
         host = self.useful + self.idle
         found = {"parallelEfficiency": self.useful / active,
@@ -82,7 +82,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Talp:
-    """A file of TALP: who wrote it and when, and its regions, the longest first."""
+    """A file of TALP: its version and time, and its regions, the longest first."""
 
     version: str
     timestamp: str
@@ -92,25 +92,25 @@ class Talp:
 def read_talp(path: Path) -> Talp:
     """TALP's metrics from a file of TALP, or from a record of --perf, whose stages become regions.
 
-    Raises InputError where the file cannot be read or is neither.
+    Raises InputError if the file cannot be read or is neither.
     """
     def parse(content: Any) -> Talp:
         known = isinstance(content, dict) and "Application" in content
         return parse_talp(content if known else talp_json(parse_run(content)))
 
-    return read_json(path, parse, "a file of TALP (--talp-output-file=FILE.json) or of --perf")
+    return read_json(path, parse, "a file written by TALP (--talp-output-file=FILE.json) or --perf")
 
 
 def parse_talp(content: Mapping[str, Any]) -> Talp:
-    """The regions of TALP's JSON that took time. Raises InputError where it has none, or one that cannot be."""
+    """The regions of TALP's JSON that took time. Raises InputError if there are none, or an impossible one."""
     try:
         regions = [_region(str(name), values) for name, values in content["Application"].items()
                    if values["elapsedTime"] > 0 and values["usefulTime"] > 0]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"not TALP's JSON ({type(error).__name__}: {error}): give what DLB 3.5 or newer "
-                         "wrote") from error
+        raise InputError(f"not TALP's JSON ({type(error).__name__}: {error}): give a file written by DLB 3.5 or "
+                         "newer") from error
     if not regions:
-        raise InputError("no region of TALP took any time: there is nothing to report")
+        raise InputError("no region of TALP took any time: there is nothing to report; give the file of another run")
     return Talp(str(content.get("dlbVersion", "")), str(content.get("timestamp", "")),
                 tuple(sorted(regions, key=lambda r: -r.elapsed)))
 
@@ -127,14 +127,15 @@ def _region(name: str, values: Mapping[str, Any]) -> Region:
                     {key: float(values[key]) for key in METRICS if key in values})
     times = (region.mpi, region.idle_in_mpi, region.idle, region.runtime, *(t for t in least if t is not None))
     if region.cpus < 1 or min(times) < 0 or any(t > region.elapsed for t in least if t is not None):
-        raise InputError(f"region {name!r} of TALP has times that cannot be")
+        raise InputError(f"region {name!r} of TALP has impossible times: give the file of another run")
     return region
 
 
 def talp_json(run: Run) -> dict[str, Any]:
     """The record of a run as TALP's JSON: the whole run, and each outer stage that all ranks have, as regions.
 
-    A rank is a process with one CPU. What a record does not hold is 0: hardware counters, OpenMP, the device's times.
+    A rank is a process with one CPU. Hardware counters, OpenMP and device times are 0, because a record does not hold
+    them.
     """
     stages = [name for name in dict.fromkeys(s.name for r in run.ranks for s in r.top())
               if name != WHOLE and all(r.top(name) for r in run.ranks)]
@@ -185,12 +186,12 @@ def _nodes(run: Run) -> list[str]:
 
 
 def _mpi_ranks(run: Run) -> int:
-    """TALP counts no ranks where there is no MPI."""
+    """TALP counts no ranks without MPI."""
     return len(run.ranks) if len(run.ranks) > 1 or run.facts.get("mpi") else 0
 
 
 def _least(times: Any) -> float:
-    """The least that is not 0, as TALP's reduction has it; 0 where all are."""
+    """The least non-zero time, as in TALP's reduction; 0 if all are 0."""
     return min((t for t in times if t > 0), default=0.0)
 
 

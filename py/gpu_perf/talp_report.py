@@ -1,4 +1,4 @@
-"""TALP's metrics as a table, beside what pypop's load balance and a reference run add."""
+"""TALP's metrics as a table, with pypop's load balance and the comparison with a reference run."""
 from gpu_perf.tables import NONE, Table, number, percent
 from gpu_perf.talp import METRICS, Talp
 from gpu_perf.webpage import Report
@@ -7,7 +7,7 @@ ROUNDING = 0.0051       # TALP writes two digits
 
 
 def report_of(talp: Talp, reference: Talp | None = None) -> Report:
-    """The regions side by side, and what the file says otherwise than its times do."""
+    """The regions side by side, and disagreements of the file's metrics with its times."""
     when = f", {talp.timestamp}" if talp.timestamp else ""
     title = f"Metrics of TALP (DLB {talp.version or 'of an unknown version'}{when})"
     whole = talp.regions[0]
@@ -17,9 +17,9 @@ def report_of(talp: Talp, reference: Talp | None = None) -> Report:
 
 
 def disagreements(talp: Talp) -> list[str]:
-    """Metrics in the file that its times do not give."""
+    """Metrics in the file that disagree with its times."""
     return [f"{region.name}: the file says {METRICS[key][0]} {region.stated[key]:.2f}, its times give {value:.2f}: it "
-            "was written by another model of TALP, or changed" for region in talp.regions
+            "comes from another version of TALP, or was changed" for region in talp.regions
             for key, value in region.metrics().items()
             if key in region.stated and abs(region.stated[key] - value) > ROUNDING]
 

@@ -1,4 +1,4 @@
-"""A picture of what each rank did when, as SVG with a title on every bar; no script is needed."""
+"""A time line of each rank, as SVG with a title on every bar, without a script."""
 from collections.abc import Iterator
 from html import escape
 
@@ -32,7 +32,7 @@ def timeline(run: Run) -> str:
 
 
 def _bars(rank: Rank, names: list[str], tops: tuple[int, int], begin: float, total: float) -> Iterator[str]:
-    """Those of a rank; tops: of its stages, and of what its device did."""
+    """The bars of a rank; tops: of its stages, and of its device's work."""
     top, below = tops
     if rank.start_up:
         yield _bar(begin - rank.start_up, rank.start_up, total, (top, ROW), "#dddddd", "start up")

@@ -1,7 +1,7 @@
-"""What bounds a run, in plain words: each cause with what it costs, the evidence, and what to do about it.
+"""What bounds a run, in plain words: each cause with its cost, the evidence, and the remedy.
 
-A cause's cost is the share of the run's time that would be saved, at most, if it were gone. A cause is dominant where
-it costs `DOMINANT` of the run or more.
+The cost of a cause is the largest share of the run's time that removing it could save. A cause is dominant if it costs
+`DOMINANT` of the run or more.
 """
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from gpu_extract.perf.recorder import COMPILE
 from gpu_perf.metrics import Stage, Window, stages, windows
 
 DOMINANT = 0.10
-SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which somebody else had the cores
+SHARED_CORES = 0.85          # CPU seconds / wall seconds of computing below which other work had the cores
 FILES = ("read", "write", "wait for input", "wait for output")      # stages in which the ranks wait for files
-HOLDERS = ("extract", "exposure", "frames", "frame")                 # stages that are looked into
-ALONE = "assemble"           # rank 0 does it while the others wait
-PREPARATION = "warm up"      # kernels are loaded or compiled: rank 0 does it for all
+HOLDERS = ("extract", "exposure", "frames", "frame")                 # stages whose inner stages are reported
+ALONE = "assemble"           # done by rank 0 while the others wait
+PREPARATION = "warm up"      # kernels are loaded or compiled, by rank 0 for all
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Verdict:
-    """causes: all that were looked for, the dearest first; cautions: why the figures may not be what they seem"""
+    """causes: all that were checked, the most costly first; cautions: reasons to doubt the figures"""
 
     causes: tuple[Cause, ...]
     cautions: tuple[str, ...]
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def dominant(self) -> tuple[Cause, ...]:
-        """The causes that cost enough to be named."""
+        """The dominant causes."""
         return tuple(c for c in self.causes if c.cost >= DOMINANT)
 
     def lines(self) -> list[str]:
@@ -47,15 +47,15 @@ class Verdict:
                 f"{c.evidence}. {c.remedy}." for c in self.dominant]
         if not said:
             most = self.causes[0] if self.causes else None
-            rest = f"; the dearest, {most.name}, costs {most.cost:.1%} ({most.evidence})" if most else ""
-            said = [f"No dominant cause: nothing that was looked for costs {DOMINANT:.0%} of the time{rest}."]
+            rest = f"; the most costly, {most.name}, takes {most.cost:.1%} ({most.evidence})" if most else ""
+            said = [f"No dominant cause: none of the causes that are checked costs {DOMINANT:.0%} of the time{rest}."]
         if self.computing:
             said.append(self.computing)
         return said + [f"Caution: {c}" for c in self.cautions]
 
 
 def judge(run: Run, focus: str | None = None) -> Verdict:
-    """The verdict on a run, or on one stage of it. Raises InputError where a rank has no such stage."""
+    """The verdict on a run, or on one stage of it. Raises InputError if a rank has no such stage."""
     looked_at = windows(run, focus)
     whole = max(w.seconds for w in looked_at)
     found = stages(looked_at)
@@ -68,7 +68,7 @@ def judge(run: Run, focus: str | None = None) -> Verdict:
 
 
 def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
-    """Stages of the first thread that cut the time without overlap."""
+    """Stages of the first thread that divide the time without overlap."""
     level = 1 if focus is None else 2
     outer = [s for s in found if len(s.path) == level] or [s for s in found if len(s.path) == 1]
     outer += [s for s in found if s.path == (COMPILE,) and s not in outer]
@@ -76,7 +76,7 @@ def _parts(found: Sequence[Stage], focus: str | None) -> list[Stage]:
 
 
 def _opened(stage: Stage, found: Sequence[Stage]) -> list[Stage]:
-    """The stage, or, where it is one of HOLDERS, what it holds and what is left."""
+    """The stage or, if it is one of HOLDERS, its inner stages and the rest."""
     inner = [s for s in found if s.path[:-1] == stage.path and not s.threads]
     if not inner or stage.name not in HOLDERS:
         return [stage]
@@ -89,9 +89,9 @@ def _start_up(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float,
     starting = max(w.rank.before for w in looked_at) if focus is None else 0.0
     warming = sum(max(s.seconds) for s in parts if s.name in (PREPARATION, COMPILE))
     cost = (starting + warming) / whole
-    return Cause("start-up", cost, f"it took {starting:.2f} s from the start of the processes to their first stage "
-                 "(interpreter, imports, MPI), and loading or compiling kernels "
-                 f"{warming:.2f} s, of {whole:.2f} s",
+    return Cause("start-up", cost, f"of {whole:.2f} s, {starting:.2f} s passed from the start of the processes to "
+                                   "their first stage (interpreter, imports, MPI), and loading or compiling kernels "
+                                   f"took {warming:.2f} s",
                  "Extract more frames or fibres with each start; keep the kernels' cache on a fast disk")
 
 
@@ -101,7 +101,7 @@ def _unaccounted(looked_at: Sequence[Window], whole: float, focus: str | None) -
     most = max(looked_at, key=lambda w: w.rank.unaccounted).rank
     return Cause("unaccounted time", most.unaccounted / whole, f"rank {most.rank} spent {most.unaccounted:.2f} s of "
                  f"{whole:.2f} s in none of its stages",
-                 "The record does not know what it did: profile it (python -m cProfile -o FILE, gpu_perf proflog FILE)")
+                 "The record does not show what it did: profile it (python -m cProfile -o FILE, gpu_perf proflog FILE)")
 
 
 def _files(parts: Sequence[Stage], whole: float, ranks: int) -> Cause | None:
@@ -113,7 +113,7 @@ def _files(parts: Sequence[Stage], whole: float, ranks: int) -> Cause | None:
     said = " and ".join(f"{name} {value:.2f} s" for name, value in seconds.items() if value > 0)
     return Cause("reading and writing", cost / whole, f"{said} of {whole:.2f} s"
                  + ", while the other ranks wait" * (ranks > 1),
-                 "Overlap it with the extraction of other frames; use a faster file system, uncompressed images")
+                 "Overlap it with the extraction of other frames; use a faster file system, or uncompressed images")
 
 
 def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float) -> Cause | None:
@@ -128,12 +128,13 @@ def _imbalance(looked_at: Sequence[Window], parts: Sequence[Stage], whole: float
     evidence = (f"in {worst.name}, rank {slow.rank}{f' on {slow.host}' if slow.host else ''} computes "
                 f"{max(worst.seconds):.2f} s where the ranks' mean is {worst.mean:.2f} s")
     return Cause("load imbalance", excess / whole, evidence,
-                 f"See what slows rank {slow.rank} down (its node, its cores, its bundles); choose a number of ranks "
-                 "that divides the number of bundles")
+                 f"Find out what slows rank {slow.rank} down (its node, its cores, its bundles); choose a number of "
+                 "ranks that divides the number of bundles")
 
 
 def _excess(chosen: Sequence[Stage]) -> float:
-    """Seconds by which the busiest rank exceeds the mean, in all of these stages together: no rank waits in between."""
+    """Seconds by which the busiest rank exceeds the mean, over all of these stages together, as no rank waits in
+    between."""
     totals = [sum(seconds) for seconds in zip(*(s.seconds for s in chosen), strict=True)]
     return max(totals) - sum(totals) / len(totals) if totals else 0.0
 
@@ -152,7 +153,7 @@ def _communication(looked_at: Sequence[Window], whole: float, focus: str | None)
     evidence = f"rank {most.rank.rank} spends {most.moving:.2f} s moving data{where}, {moved / 1e6:.1f} MB "
     evidence += "in all" if focus is None else "in the whole run"
     return Cause("communication", most.moving / whole, evidence,
-                 "Use fewer ranks per frame and more frames at once; look at the network and at how ranks are placed")
+                 "Use fewer ranks per frame and more frames at once; check the network and the placement of ranks")
 
 
 def _copies(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
@@ -167,7 +168,7 @@ def _copies(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cau
                      for name, row in sums.items())
     return Cause("copies between host and device", sum(row[0] for row in sums.values()) / whole,
                  f"per rank {said}, of {whole:.2f} s",
-                 "Keep data on the device between stages, copy page-locked memory, and fewer but larger pieces")
+                 "Keep data on the device between stages; copy page-locked memory, in fewer and larger pieces")
 
 
 def _idle(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause | None:
@@ -178,7 +179,7 @@ def _idle(looked_at: Sequence[Window], whole: float, focus: str | None) -> Cause
     starting = [w.rank.start_up if focus is None else 0.0 for w in with_device]
     free = [max(w.useful - s - b, 0.0) for w, s, b in zip(with_device, starting, busy, strict=True)]
     return Cause("an idle GPU", sum(free) / len(free) / whole,
-                 f"while a rank computes, its GPU has nothing to do for {sum(free) / len(free):.2f} s of {whole:.2f} s",
+                 f"while a rank computes, its GPU is idle for {sum(free) / len(free):.2f} s of {whole:.2f} s",
                  "Give the GPU more at once: more ranks per GPU under MPS, larger batches, less work on the host")
 
 
@@ -190,7 +191,7 @@ def busy_seconds(window: Window) -> float:
 
 
 def joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Times (start, end) in order, those that touch as one."""
+    """Times (start, end) in order, with touching ones merged."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(times):
         if found and start <= found[-1][1]:
@@ -206,7 +207,7 @@ def length(times: Iterable[tuple[float, float]]) -> float:
 
 
 def cautions(looked_at: Sequence[Window]) -> list[str]:
-    """Why the times of ranks may not be what they seem: they did not have their cores to themselves."""
+    """Reasons to doubt the times of ranks: they shared their cores."""
     said = []
     for window in looked_at:
         outer = [s for s in window.spans if s.thread == 0 and s.name == "bundle"]
@@ -216,16 +217,16 @@ def cautions(looked_at: Sequence[Window]) -> list[str]:
                     and any(o.start <= s.start < o.end for o in outer))
         if wall > waits and not window.rank.device and cpu < SHARED_CORES * (wall - waits):
             said.append(f"rank {window.rank.rank} had its core for only {cpu / (wall - waits):.0%} of the time it "
-                        "computed: other work shares the machine, or ranks share a core; times are too long")
+                        "computed: other work shares the machine, or ranks share a core, so times are too long")
     return said
 
 
 def disturbances(run: Run) -> Iterator[str]:
-    """Why the times of a run may not be what they seem: more ranks than cores, other work on these."""
+    """Reasons to doubt the times of a run: more ranks than cores, or other work on the cores."""
     hosts = [rank.host for rank in run.ranks]
     for host in dict.fromkeys(hosts):
         cores = max(rank.cores for rank in run.ranks if rank.host == host)
-        if 1 < cores < hosts.count(host):              # a rank that is bound to one core knows of no other
+        if 1 < cores < hosts.count(host):              # a rank that is bound to one core sees no other
             yield f"{hosts.count(host)} ranks shared {cores} cores"
     yield from cautions(windows(run))
 
@@ -236,4 +237,4 @@ def _computing(parts: Sequence[Stage], whole: float) -> str:
     if not chosen:
         return ""
     said = ", ".join(f"{s.name} {s.mean / whole:.0%}" for s in chosen)
-    return f"Computing, of the whole time: {said}; faster kernels or more ranks are what would help there."
+    return f"Computing, as a share of the whole time: {said}; faster kernels or more ranks would help there."

@@ -1,4 +1,4 @@
-"""Pages of HTML that need nothing else: style, pictures and scripts are inside them, nothing is fetched."""
+"""Self-contained HTML pages: style, pictures and scripts are embedded, and nothing is loaded from elsewhere."""
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def document(title: str, parts: Sequence[str], *, style: str = "", script: str =
 class Report:
     """A report as text or as a page.
 
-    verdict: the lines that matter, in red if bad; facts: what it is about
+    verdict: the main lines, in red if bad; facts: the circumstances
     pictures, style: HTML before the tables, and rules besides STYLE, of the page
     """
 
@@ -69,7 +69,7 @@ class Report:
 
 
 def summary_html(lines: Sequence[str], *, bad: bool = False) -> str:
-    """A few lines that matter, in a box; bad: in red."""
+    """The main lines in a box; bad: in red."""
     return (f'<ul class="summary{" bad" * bad}">' + "".join(f"<li>{escape(x)}</li>" for x in lines) + "</ul>")
 
 
@@ -81,7 +81,7 @@ def figure_html(path: Path, caption: str, anchor: str) -> str:
 
 
 def table_html(table: Table, before: str = "") -> str:
-    """A table under its title, which `before` goes before."""
+    """A table under its title; before: HTML above the title."""
     def cell(tag: str, text: str, column: int) -> str:
         classes = " ".join([*(["l"] if column < table.left else []), *(["bad"] if text in BAD else [])])
         return f'<{tag} class="{classes}">{escape(text)}</{tag}>' if classes else f"<{tag}>{escape(text)}</{tag}>"
@@ -95,5 +95,5 @@ def table_html(table: Table, before: str = "") -> str:
 
 
 def anchor_of(title: str) -> str:
-    """The name by which the table of that title is linked to."""
+    """The anchor of the table of that title."""
     return "t-" + "".join(c if c.isalnum() else "-" for c in title.lower())

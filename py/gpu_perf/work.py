@@ -1,4 +1,4 @@
-"""How much arithmetic the stages of an extraction need, counted on paper, to set beside their times.
+"""The arithmetic of the stages of an extraction, counted on paper, for comparison with their times.
 
 One bin's spot has ny x nx pixels; spots of bins k apart on one fibre, and of fibres d apart, overlap on about
 (ny - k py)(nx - d px) of them, with py and px the pixels from bin to bin and from fibre to fibre. With n bins, the
@@ -9,7 +9,7 @@ half-bands h (bins) and f (fibres), i iterations of conjugate gradients and p po
     decorrelate  p n [h^2 + 8 h + 2 h^2]                                 factorise, two solves, selected inverse
     quality      6 n ny nx                                               A x, and three sums over each spot
 
-The bytes are what has to come from memory at least: the band with its couplings once an iteration (solve), the spots
+The bytes are the least that must come from memory: the band with its couplings once an iteration (solve), the spots
 in single precision (quality). The counts are of the banded core.
 """
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Work:
 
 
 def work_of(run: Run) -> dict[str, Work]:
-    """The work of the stages over all ranks; empty where the record does not say enough."""
+    """The work of the stages over all ranks; empty if the record does not hold enough."""
     problem: Mapping[str, Any] = run.facts.get("problem") or {}
     bundles: Mapping[str, Any] = problem.get("bundles") or {}
     told = all(name in notes for notes in bundles.values() for name in BUNDLE)

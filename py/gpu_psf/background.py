@@ -1,7 +1,8 @@
-"""Light under the spots that is not theirs: continuum, stray light, and the tails of others beyond their stamps.
+"""Background light under the spots: continuum, stray light, and the tails of other spots beyond their stamps.
 
-It is fitted to the pixels away from lines, or it is free together with the traces and shapes (`columns_of`): then all
-pixels count, and what is fitted are the polynomials of the tail's amplitude and amounts of continuum and stray light.
+It is fitted to the pixels away from lines, or to all pixels together with the traces and shapes (`columns_of`). In the
+latter case the free parameters are the polynomials of the tail's amplitude and the amounts of continuum and stray
+light.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,19 +20,19 @@ from gpu_psf.sources import neighbours, sources_of
 from gpu_psf.stamps import make_stamps
 from gpu_psf.tail import beyond
 
-PARTS, FREE = 6, 40         # of the rows; pixels of fibres without lines that each must have
+PARTS, FREE = 6, 40         # parts of the rows; least number of line-free fibre pixels in each
 OF_OTHERS = 2               # polynomials in wavelength of the amount of other bundles' tails
-AGAIN = 2                   # times that light between the spots is looked at with the shapes fitted
+AGAIN = 2                   # times that the light between the spots is fitted with the fitted shapes
 ON = 0.1                    # of the highest profile: pixels of fibres
 
 
 @dataclass(frozen=True)
 class Background:
-    """Light that is not of spots.
+    """Light that does not belong to spots.
 
-    light: (npixel,) of a task's pixels; per_row: (nexposure, ny) continuum in the rows of the bundle, electrons, of a
+    light: (npixel,) in a task's pixels; per_row: (nexposure, ny) continuum in the rows of the bundle, electrons, of a
     fibre of throughput 1; throughput: (nfibre,)
-    crowded: whether lines leave too few pixels for a continuum to be fitted to, so that it is 0
+    crowded: whether lines leave too few pixels for fitting a continuum, which is then 0
     """
 
     light: Array
@@ -41,7 +42,7 @@ class Background:
 
 
 def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> Background:
-    """What lies between the spots of a state; whole: the pixels of the bundle. Tails that are not fitted are known."""
+    """The light between the spots of a state; whole: the pixels of the bundle. Tails that are not fitted are known."""
     tails = np.zeros_like(whole.value)
     psf = psf_of(task.frame, state.now)
     if psf.tail is not None and psf.tail.amp.coeff.any() and not task.frame.tail:
@@ -60,21 +61,21 @@ def background(task: Task, state: State, whole: Pixels, *, continuum: bool) -> B
 
 
 def _crowded(taken: np.ndarray, kept: np.ndarray) -> bool:
-    """Whether some part of the rows with lines has hardly a pixel without: polynomials would be anything there."""
+    """Whether some part of the rows has hardly a pixel without lines, so that polynomials are undetermined there."""
     rows = np.flatnonzero(kept)
     free = np.count_nonzero(~taken, axis=2)[:, rows[0]:rows[-1] + 1]
     return bool(min(part.sum(axis=1).min() for part in np.array_split(free, PARTS, axis=1)) < FREE)
 
 
 def _kept(task: Task) -> np.ndarray:
-    """Rows of the bundle that a task has."""
+    """The rows of the bundle that a task contains."""
     return task.pixels.stored < task.pixels.value.shape[1] - 1
 
 
 def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> Array:
-    """Light beside the stamps of each amount of the ground, (ncolumn, npixel): of a tail whose amplitude is one of the
-    shapes' polynomials, where the tail is fitted, and of the tails of other bundles, whose amounts are their own, as
-    their light is; then of continuum and stray light in each exposure."""
+    """Light beside the stamps per unit of each amount of the ground, (ncolumn, npixel). First, if the tail is fitted,
+    come tails whose amplitude is one of the shapes' polynomials, and the tails of other bundles, whose amounts are
+    independent because their light is. Then come continuum and stray light in each exposure."""
     frame, kept, columns = task.frame, _kept(task), []
     shape = task.pixels.value.shape
     if frame.tail:
@@ -100,8 +101,8 @@ def columns_of(task: Task, state: State, whole: Pixels, *, continuum: bool) -> A
 
 
 def _near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
-    """The pixels of a task no farther than half a stamp from the bundle's fibres, (npixel,): beyond lies the light of
-    other bundles' spots."""
+    """The pixels of a task within half a stamp of the bundle's fibres, (npixel,): beyond lies the light of other
+    bundles' spots."""
     frame, half = task.frame, task.frame.start.stamp[1] // 2
     x, y = traces_at(frame, state.now, np.linspace(*frame.x_range, 256))
     column, rows = np.arange(whole.value.shape[2]) + whole.x0, np.arange(len(whole.stored)) + whole.y0
@@ -114,7 +115,7 @@ def _near_fibres(task: Task, state: State, whole: Pixels) -> np.ndarray:
 
 
 def _with_amounts(background: Background, now: Parameters) -> Background:
-    """The same with the continuum that was fitted besides."""
+    """The same, plus the continuum that was fitted with the spots."""
     polynomials, stray = row_polynomials(background.per_row.shape[1])
     each, count = polynomials.shape[1] + stray.shape[1], len(background.per_row)
     amounts = now.ground[len(now.ground) - count * each:].reshape(count, each)
@@ -139,10 +140,10 @@ def _lit(task: Task, state: State, whole: Pixels) -> np.ndarray:
 
 def fit_ground(task: Task, state: State, whole: Pixels, ground: Background, *, continuum: str,
                errors: Sequence[float]) -> tuple[Task, State, Background]:
-    """The fit with tails, and with a continuum that is fitted together with the spots, where that is asked for.
+    """The fit with tails, and with a continuum that is fitted together with the spots, if requested.
 
-    continuum: see FitConfig; errors: see solve.iterate
-    A tail's light beyond the stamps is that of the fluxes before; twice is enough, as it hardly changes them.
+    continuum: see FitConfig; errors: see solve.iterate A tail's light beyond the stamps is computed from the previous
+    fluxes. Two rounds suffice, because it hardly changes them.
     """
     frame, lit = task.frame, continuum != "none"
     if frame.tail or (lit and (continuum == "under" or ground.crowded)):
@@ -151,7 +152,7 @@ def fit_ground(task: Task, state: State, whole: Pixels, ground: Background, *, c
             task = replace(task, columns=columns, near=_near_fibres(task, state, whole))
             state = iterate(task, with_columns(task, state), errors, shapes=True)
         return task, state, _with_amounts(ground, state.now) if lit else ground
-    # and a continuum was that of the starting profiles, which matters where it is bright
+    # and the continuum came from the starting profiles, which matters where it is bright
     again = AGAIN if above_noise(ground.light, task.pixels.read_variance.ravel(), ~task.left_out) else 1
     for _ in range(again if again > 1 or frame.start.tail is not None else 0):
         ground = background(task, state, whole, continuum=lit)

@@ -1,7 +1,7 @@
-"""By how much an image's light lies beside the traces of a PSF, and whether it lies nearer to other fibres' traces.
+"""The offset of an image's light from the traces of a PSF, and a test whether it is nearer to other fibres' traces.
 
-Traces that are off by a pitch or more find light, too: that of their neighbours. Only fibres beside gaps and at the
-ends find none. So the light on all traces together is compared with what farther shifts would give.
+Traces that are off by a pitch or more also find light: that of their neighbours. Only fibres beside gaps and at the
+ends find none. Therefore the light on all traces together is compared with that for larger shifts.
 """
 import numpy as np
 
@@ -9,17 +9,17 @@ from gpu_extract.data import Array, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
 
-SAMPLES, FEW = 512, 128      # places along each trace; of the farther look
-PITCHES = 6.5                # farther that is looked
-NEAR = 0.75                  # pixels beyond what is allowed that are no other fibre's
-LOST = 1.5                   # fibres' light that a farther shift must gain: a trace beside the fibres is worth one
+SAMPLES, FEW = 512, 128      # places along each trace: for small and for large shifts
+PITCHES = 6.5                # range of the large shifts
+NEAR = 0.75                  # pixels beyond the allowed shift that still belong to the same fibre
+LOST = 1.5                   # light, in fibres, that a larger shift must gain: a trace beside the fibres is worth one
 
 
 def light_on_traces(pix: Array, psf: PsfModel, shifts: Array, samples: int = SAMPLES) -> Array:
     """Mean light on the traces moved by each shift in x (pixels).
 
-    Each row counts by its light above the row's median, up to the brightest hundredth, so that no one line decides; and
-    all rows count, the mean of those around a place: farther fibres have an arc's lines in other rows.
+    Each row counts by its light above the row's median, capped at the brightest hundredth, so that no single line
+    decides. All rows around a place are averaged, because distant fibres have an arc's lines in other rows.
     """
     y, x = centres(psf, (0, psf.nfibre), np.linspace(*psf.wavelength_range, samples))
     ny, nx = pix.shape
@@ -43,7 +43,7 @@ def light_on_traces(pix: Array, psf: PsfModel, shifts: Array, samples: int = SAM
 def check_beside(pix: Array, psf: PsfModel, most: float) -> None:
     """Raise InputError where the light of all fibres lies farther from the traces than `most` pixels in x.
 
-    Orders of an echelle are not looked at: their distances differ, and so no shift brings all of them onto others.
+    Orders of an echelle are not checked: their spacing varies, so that no shift brings all of them onto others.
     """
     if psf.own is not None or psf.nfibre < 2:
         return
@@ -55,6 +55,6 @@ def check_beside(pix: Array, psf: PsfModel, most: float) -> None:
     inside = np.abs(shifts) <= near
     best = int(light.argmax())
     if not inside[best] and light[best] > light[inside].max() * (1 + LOST / psf.nfibre):
-        raise InputError(f"the light lies {shifts[best]:+.1f} pixels in x from the traces of {psf.name}, allowed are "
-                         f"{most:g}: nearer by, fibres would be taken for their neighbours; give a PSF that is not so "
-                         "far off, or a flat to gpu_psf start")
+        raise InputError(f"the light lies {shifts[best]:+.1f} pixels in x from the traces of {psf.name}, at most "
+                         f"{most:g} are allowed: farther off, fibres would be taken for their neighbours; give a PSF "
+                         "that is nearer, or a flat to gpu_psf start")

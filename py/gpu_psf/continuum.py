@@ -1,4 +1,4 @@
-"""Light between the lines: a lamp's continuum through the fibres, and stray light."""
+"""Light between the lines: the lamp's continuum through the fibres, and stray light."""
 import numpy as np
 
 from gpu_extract.data import Array
@@ -7,11 +7,11 @@ from gpu_psf.prepare import shape_basis, traces_at
 from gpu_psf.profile import profiles
 from gpu_psf.series import legendre, legvander
 
-STEP = 16            # rows between profiles: they change slowly
-DEGREES = 3, 1       # of the continuum and of the stray light along the rows
+STEP = 16            # rows between profiles, which change slowly
+DEGREES = 3, 1       # of continuum and stray light along the rows
 FEWEST = 100         # pixels without lines
-TURNS = 8            # of the fit that odd pixels do not move
-CLIP = 4.0           # standard deviations: what is brighter is no continuum
+TURNS = 8            # iterations of the robust fit
+CLIP = 4.0           # standard deviations above which light is not continuum
 
 
 def profile_image(frame: Frame, now: Parameters, pixels: Pixels, throughput: Array) -> Array:
@@ -39,7 +39,7 @@ def profile_image(frame: Frame, now: Parameters, pixels: Pixels, throughput: Arr
 
 
 def row_polynomials(count: int) -> list[Array]:
-    """What continuum and stray light are made of along the rows: (count, degree + 1) each."""
+    """The polynomials of continuum and stray light along the rows: (count, degree + 1) each."""
     u = 2 * np.arange(count) / count - 1
     return [legvander(u, max(DEGREES))[:, :degree + 1] for degree in DEGREES]
 
@@ -48,7 +48,7 @@ def between_lines(pixels: Pixels, profile: Array, lines: np.ndarray) -> tuple[Ar
     """Continuum and stray light, in the shape of Pixels.value, fitted to the pixels away from lines; and the continuum
     of a fibre of throughput 1 in each row, (nexposure, ny) electrons.
 
-    lines: where there may be light of lines, the same shape
+    lines: where there may be light of lines, of the same shape
     """
     found, per_row = np.zeros(pixels.value.shape), np.zeros(pixels.value.shape[:2])
     parts = row_polynomials(len(profile))
@@ -71,12 +71,12 @@ def between_lines(pixels: Pixels, profile: Array, lines: np.ndarray) -> tuple[Ar
 
 
 def above_noise(light: Array, read_variance: Array, where: np.ndarray) -> bool:
-    """Whether light is brighter than the read noise anywhere that is asked for; all of one shape."""
+    """Whether light exceeds the read noise anywhere in `where`; all of one shape."""
     return bool((light[where] ** 2 > read_variance[where]).any())
 
 
 def _middle(inverse: Array, value: Array, profile: Array, parts: list[Array]) -> Array:
-    """Continuum and stray light that leave as much above as below, however bright they are: half of the pixels may be
+    """Continuum and stray light with as many residuals above as below, whatever their size: half of the pixels may be
     odd."""
     found = np.zeros(value.shape)
     weight = inverse
@@ -94,7 +94,7 @@ def _amounts(weight: Array, value: Array, profile: Array, parts: list[Array]) ->
     right = [(shaped * value).sum(axis=1), (weight * value).sum(axis=1)]
     matrix = np.block([[parts[i].T @ (rows[i][j][:, np.newaxis] * parts[j]) for j in (0, 1)] for i in (0, 1)])
     scale = np.sqrt(np.maximum(matrix.diagonal(), 1e-30))
-    unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))     # what is like others stays near 0
+    unit = matrix / scale / scale[:, np.newaxis] + 1e-9 * np.eye(len(matrix))     # degenerate amounts stay near 0
     amount = np.linalg.solve(unit, np.concatenate([parts[i].T @ right[i] for i in (0, 1)]) / scale) / scale
     count = parts[0].shape[1]
     return parts[0] @ amount[:count], parts[1] @ amount[count:]

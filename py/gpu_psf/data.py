@@ -1,4 +1,4 @@
-"""What a fit works on, as frozen data: pixels of a bundle, spots of lines, parameters."""
+"""The data of a fit, frozen: pixels of a bundle, spots of lines, parameters."""
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +9,7 @@ from gpu_extract.io.psf_tables import POSITIONS
 
 SPOTS = "gauss-hermite", "tables"
 CONTINUUM = "between", "under", "none"
-TAIL = 1.0, 1.0, 1.0, 2.0           # of a tail of which nothing is known: core (pixels), scales in x and y, index
+TAIL = 1.0, 1.0, 1.0, 2.0           # default tail: core (pixels), scales in x and y, index
 _TAIL_NAMES = "core", "scale in x", "scale in y", "index"
 _RANGES: Ranges = {name: (low, high, f"be {low} to {high}") for name, low, high in (
     ("degree_gh", 0, 10), ("degree_wave", 0, 8), ("degree_across", 0, 4), ("degree_trace", 1, 12),
@@ -26,7 +26,7 @@ class FitConfig:
     reach: how far the starting traces may be off, pixels (x, y)
     saturation: electrons; spots with a brighter pixel are left out
     specmin, nspec: fibres to fit, in whole bundles; nspec None: all
-    spots: "gauss-hermite", or "tables" made of what these leave; positions: of tables, per pixel along each axis
+    spots: "gauss-hermite", or "tables" made from their residuals; positions: of tables, per pixel along each axis
     tail: None: the starting PSF's tail is kept; otherwise its amplitude is fitted. (core, scale in x, scale in y,
         index) is its shape; an empty tuple: that of the starting PSF, TAIL where it has none
     continuum: light under the spots that is not of lines, "between" them: fitted to the pixels away from lines; "under"
@@ -74,12 +74,12 @@ class Lines:
 
     def __post_init__(self) -> None:
         if self.wave.shape != self.strength.shape or self.wave.ndim != 1:
-            raise ValueError("wavelengths and strengths of lines must be as many")
+            raise ValueError("wavelengths and strengths of lines must be equal in number")
         if any(part is not None and part.shape != self.wave.shape for part in (self.fibre, self.listed)):
-            raise ValueError("fibres and numbers of lines must be as many as these")
+            raise ValueError("fibres and numbers of lines must be equal in number to the wavelengths")
 
     def on(self, chosen: IntArray, fibre: IntArray) -> np.ndarray:
-        """Whether the lines `chosen` are on fibres of the camera, element by element (any shape)."""
+        """Whether the lines `chosen` fall on fibres of the camera, element by element (any shape)."""
         return np.ones(chosen.shape, bool) if self.fibre is None else np.asarray(self.fibre[chosen] == fibre)
 
 
@@ -99,7 +99,7 @@ class Pixels:
     stored: IntArray
 
     def rows(self, needed: np.ndarray) -> "Pixels":
-        """The same with some of the rows (needed: a truth for each), and a masked one in place of all others."""
+        """The same with some of the rows (needed: a bool for each), and one masked row in place of all others."""
         kept = self.stored[needed]
         value = np.concatenate([self.value[:, kept], np.zeros_like(self.value[:, :1])], axis=1)
         variance = np.concatenate([self.read_variance[:, kept], np.full_like(self.value[:, :1], np.inf)], axis=1)
@@ -110,7 +110,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Spots:
-    """The spots that are fitted: one for each exposure, line and fibre that shows it.
+    """The spots to fit: one for each exposure, line and fibre that shows the line.
 
     exposure, line, fibre: (n,) numbers, fibre counted in the bundle; wave: (n,) Angstrom
     trace: (n, ntrace) Legendre polynomials of the traces; shape: (n, nshape) those of the shapes, wavelength times
@@ -128,7 +128,7 @@ class Spots:
         return len(self.wave)
 
     def cut(self, chosen: np.ndarray) -> "Spots":
-        """Some of the spots."""
+        """A subset of the spots."""
         return Spots(*(part[chosen] for part in vars(self).values()))
 
 
@@ -157,7 +157,7 @@ class Frame:
     @property
     def orders(self) -> tuple[tuple[int, int], ...]:
         """Polynomials of a shape, (order across, order in wavelength): each order across has two wavelength orders
-        less than the one before. In the PSF of a DESI camera the others add nothing but noise."""
+        fewer than the one before. In the PSF of a DESI camera the others add only noise."""
         return tuple((a, k) for a in range(self.across + 1) for k in range(max(self.wave + 1 - 2 * a, 1)))
 
     @property
@@ -178,7 +178,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Traces and shapes of a bundle, and amounts of light that many pixels have.
+    """Traces and shapes of a bundle, and amounts of light that is spread over many pixels.
 
     x, y: (nfibre, ntrace) Legendre coefficients, pixels
     shape: (nterm, nshape) coefficients of sigma x, sigma y (pixels), then GH-i-j without GH-0-0, j slowly
@@ -197,7 +197,7 @@ class Parameters:
         return np.concatenate([self.x.ravel(), self.y.ravel(), self.shape.ravel(), self.ground])
 
     def moved(self, step: Array) -> "Parameters":
-        """The parameters after a step that is as long as the vector or some part of it from its beginning on."""
+        """The parameters after a step, which may be as long as the vector or as its first part."""
         n, vector = self.x.size, self.vector()
         vector[:len(step)] += step
         end = 2 * n + self.shape.size

@@ -19,27 +19,27 @@ from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, ch
 from gpu_psf.stamps import centres, make_stamps
 from gpu_psf.unlisted import light_of_no_line
 
-APART = 1.5                 # pixels between lines whose light can be told apart
-SIGNAL = 5.0                # of light over its uncertainty, from which on a spot moves traces and shapes
+APART = 1.5                 # pixels between lines that can be separated
+SIGNAL = 5.0                # signal to noise from which on a spot moves traces and shapes
 COVERED = 0.7               # of a spot's light on good pixels
-ODD = 3.0                   # times more or less light than line and fibre have elsewhere
-FEWEST = 4                  # lines of a bundle
-NEARBY = 2, 3               # pixels (x, y) by which a bundle may be off its camera
+ODD = 3.0                   # factor from the light that is expected from line and fibre
+FEWEST = 4                  # lines that a bundle must have
+NEARBY = 2, 3               # pixels (x, y) by which a bundle may be shifted against its camera
 FARTHER = 1.5               # pixels that a bundle's traces may move beyond the reach
-GAP = 0.3, 1.5              # longest one between lines of a fibre: share of the range, times the list's own
-UNSURE = 0.1                # pixels by which a fibre's own lines may leave its trace uncertain between them
-SURE = 5                    # fibres that tell how the others move
+GAP = 0.3, 1.5              # longest gap between a fibre's lines: share of the range, factor from the list's own
+UNSURE = 0.1                # largest uncertainty (pixels) that a fibre's own lines may leave to its trace between them
+SURE = 5                    # well measured fibres needed to know how the others move
 EARLY, LATE = (0.3, 0.2, 0.1), (0.05, 0.02)
-OF_COLUMN = 0.4, 0.1        # share of a column's pixels that are odd, where it is the column that is, and of others'
-MARGIN = 4                  # rows around a spot's stamp into which it may move
+OF_COLUMN = 0.4, 0.1        # least share of odd pixels in a hot column, largest share in other columns
+MARGIN = 4                  # rows around a stamp into which its spot may move
 
 
 class Status(IntEnum):
-    """What became of a fibre."""
+    """The outcome for a fibre."""
 
-    FITTED = 0              # its own lines say where it is
-    FEW_LINES = 1           # fewer lines than its trace has coefficients, faint ones, a long gap: the neighbours help
-    INTERPOLATED = 2        # no line: from its neighbours in the bundle
+    FITTED = 0              # its own lines determine its trace
+    FEW_LINES = 1           # fewer lines than coefficients, faint lines or a long gap: the neighbours help
+    INTERPOLATED = 2        # no line: interpolated from its neighbours in the bundle
     NOT_FITTED = 3          # its bundle could not be fitted: the starting PSF, moved like the nearest bundles
 
 
@@ -47,9 +47,9 @@ class Status(IntEnum):
 class Fit:
     """A fitted bundle.
 
-    status, nline: (nfibre,) Status and lines that the fibre is fitted to
+    status, nline: (nfibre,) Status, and number of lines that the fibre is fitted to
     continuum: (nfibre, ncoef) Legendre coefficients of its continuum in wavelength, electrons in a row
-    unlisted, hot: lines that the list does not have, and columns that are hot, whose pixels are left out
+    unlisted, hot: numbers of lines that are not in the list and of hot columns, whose pixels are left out
     """
 
     task: Task
@@ -63,20 +63,20 @@ class Fit:
 
     @property
     def frame(self) -> Frame:
-        """What the parameters mean."""
+        """The meaning of the parameters."""
         return self.task.frame
 
 
 def fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines, config: FitConfig,
                shift: tuple[int, int] | None = None) -> Fit:
-    """Fit the fibres lo .. hi - 1; shift: by how many pixels (x, y) the camera is off, where that is known.
+    """Fit the fibres lo .. hi - 1; shift: offset of the camera in pixels (x, y), if known.
 
     Raises BundleError.
     """
     try:
         return _fit_bundle(images, start, fibres, lines, config, shift)
     except LinAlgError as error:
-        raise BundleError("light that is of no line outshines the lines; take it away, or mask it") from error
+        raise BundleError("light that belongs to no line outshines the lines; remove it, or mask it") from error
 
 
 def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines, config: FitConfig,
@@ -122,7 +122,8 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
 
 
 def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tuple[IntArray, IntArray]) -> Task:
-    """The rows that the lines to fit reach, their spots on the CCD, and the pixels near lines that are not fitted."""
+    """The task of a fit: the rows that the lines reach, their spots on the CCD, and the pixels near lines that are not
+    fitted."""
     chosen, close = which
     spots = make_spots(frame, lines, chosen, len(pixels.value))
     x, y = centres(spots, now)
@@ -141,9 +142,9 @@ def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tu
 
 
 def _hot_columns(task: Task, state: State) -> np.ndarray:
-    """Which columns, (ncolumn,) bool, have mostly pixels that are odd in the exposures together, as a hot one has.
+    """Which columns, (ncolumn,) bool, are hot: many of their pixels are odd in the exposures together.
 
-    Between the lines it is seen to be, but on bright spots its light is less than their noise, and pulls at the trace.
+    A hot column is seen between the lines. On bright spots its light is below their noise, and would pull at the trace.
     """
     shape = task.pixels.value.shape
     reached = np.bincount(state.stamps.place.ravel(), minlength=task.left_out.size) > 0
@@ -155,7 +156,7 @@ def _hot_columns(task: Task, state: State) -> np.ndarray:
 
 
 def _unsaturated(pixels: Pixels, config: FitConfig) -> Pixels:
-    """The pixels with the saturated ones masked, and those beside them."""
+    """The pixels, with the saturated ones and their neighbours masked."""
     full = pixels.value.astype(np.float32) >= np.float32(config.saturation)      # as images have them in files
     if not full.any():
         return pixels
@@ -167,7 +168,7 @@ def _unsaturated(pixels: Pixels, config: FitConfig) -> Pixels:
 
 def shift_scores(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines,
                  config: FitConfig) -> Array:
-    """How well the lines of some fibres lie on light for each shift, see register.scores."""
+    """How well the lines of some fibres coincide with light for each shift, see register.scores."""
     frame = make_frame(start, fibres, config)
     now = parameters_of(frame)
     pixels = cut_out(images, frame, now, config)
@@ -175,7 +176,7 @@ def shift_scores(images: Sequence[Image], start: PsfModel, fibres: tuple[int, in
 
 
 def _places(frame: Frame, now: Parameters, lines: Lines, chosen: IntArray) -> tuple[Array, Array]:
-    """x and y of lines in all fibres that they are on, flat."""
+    """x and y of lines in all fibres that show them, flat."""
     fibre, line = np.indices((frame.nfibre, len(chosen)))
     on = lines.on(chosen[line], fibre + frame.first)
     x, y = traces_at(frame, now, lines.wave[chosen])
@@ -184,15 +185,15 @@ def _places(frame: Frame, now: Parameters, lines: Lines, chosen: IntArray) -> tu
 
 def _registered(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, config: FitConfig,
                 shift: tuple[int, int] | None) -> tuple[Parameters, IntArray, IntArray]:
-    """The parameters moved to where the lines are, the lines to fit, and those too close to be.
+    """The parameters moved to the lines, the lines to fit, and the lines that are too close to others.
 
-    shift: of the camera, where it is known
+    shift: of the camera, if known
     """
     every = lines_of(frame, now, lines, APART)[0]
     if not len(every):
         low, high = frame.range
-        raise BundleError(f"none of the {len(lines.wave)} lines lies within the starting PSF's {low:.0f} to "
-                          f"{high:.0f} A")
+        raise BundleError(f"none of the {len(lines.wave)} lines lies within the starting PSF's {low:.0f} to {high:.0f} "
+                          "A")
     if shift is None:
         shift = best_shift(scores(pixels, *_places(frame, now, lines, every), config.reach))
     now = _moved(now, shift)
@@ -210,7 +211,7 @@ def _moved(now: Parameters, shift: tuple[int, int]) -> Parameters:
 
 
 def _chosen(task: Task, state: State) -> Task:
-    """The task with the spots that have light enough and look like those around them as firm ones.
+    """The task with its firm spots: those with enough light that resemble the spots around them.
 
     Raises BundleError where too few lines are left.
     """
@@ -223,13 +224,13 @@ def _chosen(task: Task, state: State) -> Task:
     count = len(np.unique(task.spots.line[firm]))
     if count < FEWEST:
         full = int((state.variance > 1e29).sum())
-        raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, needed "
-                          f"are {FEWEST}" + (f" ({full} spots are saturated or masked)" if full else ""))
+        raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, at least "
+                          f"{FEWEST} are needed" + (f" ({full} spots are saturated or masked)" if full else ""))
     return replace(task, firm=firm)
 
 
 def _fibres(task: Task, state: State) -> tuple[IntArray, IntArray]:
-    """Lines of each fibre, and what that makes of it: (nfibre,) each."""
+    """The number of lines of each fibre, and its Status: (nfibre,) each."""
     spots, nfibre = task.spots, task.frame.nfibre
     nline, status = np.zeros(nfibre, np.int64), np.full(nfibre, int(Status.FITTED), np.int64)
     every = np.unique(spots.wave)
@@ -247,15 +248,15 @@ def _fibres(task: Task, state: State) -> tuple[IntArray, IntArray]:
 
 
 def _unsure(task: Task, state: State, fibre: int) -> bool:
-    """Whether a fibre's own lines leave its trace uncertain by more than UNSURE pixels somewhere between them: each
-    tells a place to its width over its S/N."""
+    """Whether a fibre's own lines leave its trace uncertain by more than UNSURE pixels somewhere between them. The
+    uncertainty of a line's place is its width over its S/N."""
     mine = task.firm & (task.spots.fibre == fibre)
     basis, wave = task.spots.trace[mine], task.spots.wave[mine]
     signal = state.flux[mine] ** 2 / state.variance[mine]
     between = legendre(np.linspace(wave.min(), wave.max(), 64), task.frame.x_range, task.frame.trace)
     for sigma in state.stamps.sigma:
         known = basis.T @ (basis * (signal / sigma[mine] ** 2)[:, np.newaxis])
-        # what is not known at all stays finite: a thousand pixels
+        # undetermined places stay finite: a thousand pixels
         covariance = np.linalg.inv(known + 1e-6 * np.eye(len(known)))
         if np.einsum("ni,ij,nj->n", between, covariance, between).max() > UNSURE**2:
             return True

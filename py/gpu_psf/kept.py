@@ -1,7 +1,7 @@
-"""Bundles that are done, on disk until all are: a fit that was killed goes on where it stopped.
+"""Finished bundles, kept on disk until all are done, so that a killed fit can resume.
 
-They lie in a folder beside the output, a file for each, whole or not at all. The name of a file says what it was made
-from; what was made from other images, settings or sources is not looked at.
+Each is a file in a folder beside the output, written completely or not at all. The file's name contains a digest of
+what it was made from. Files made from other images, settings or sources are ignored.
 """
 import os
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ _DIGITS = 12            # bytes of a digest
 class Kept:
     """Where the bundles of a fit are kept.
 
-    folder: made when the first one is kept; key: names what they are made from
+    folder: made with the first bundle; key: identifies the inputs
     """
 
     folder: str
     key: str
 
     def read(self, number: int, more: object) -> dict[str, Any] | None:
-        """A bundle that was kept with the same key and `more`; None where there is none."""
+        """The bundle that was kept with the same key and `more`, or None."""
         with (suppress(OSError, ValueError, KeyError, BadZipFile, EOFError),
               open(self._path(number, more), "rb") as handle, np.load(handle, allow_pickle=False) as file):
             arrays = [file[f"a{n}"] for n in range(len(file.files) - 1)]
@@ -55,7 +55,7 @@ class Kept:
             np.savez(handle, text=np.frombuffer(text.encode("utf-8"), np.uint8), **named)      # type: ignore[arg-type]
 
     def remove(self) -> None:
-        """Take away what was kept, of this fit or of others for the same output, and the folder if nothing is left."""
+        """Remove the bundles of this and of other fits for the same output, and the folder if it is empty then."""
         with suppress(OSError):
             for path in Path(self.folder).glob("bundle-*.npz"):
                 path.unlink(missing_ok=True)
@@ -66,9 +66,9 @@ class Kept:
 
 
 def key_of(inputs: Sequence[str], settings: Sequence[object]) -> str:
-    """Names a fit that reads these files, with these settings (whose repr says all).
+    """Key of a fit that reads these files with these settings (which their repr describes completely).
 
-    The sources of both packages count: spots, traces and lines are gpu_extract's.
+    It includes the sources of both packages: spots, traces and lines come from gpu_extract.
     """
     sources = sorted(path for package in (gpu_extract, gpu_psf) for path in Path(package.__path__[0]).rglob("*.py"))
     return _digest([*(repr(each) for each in settings), *(stamp(path) for path in inputs),

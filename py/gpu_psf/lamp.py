@@ -1,4 +1,4 @@
-"""Lists of lamp lines: the one that comes with the package, and a user's own."""
+"""Lists of lamp lines: the list of the package, and a user's own."""
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -21,38 +21,38 @@ def shipped_lines() -> Lines:
 def read_lines(path: FileName) -> Lines:
     """Lines from a text file: in each line a wavelength in Angstrom and, if known, a strength; # begins a comment.
 
-    Of lines at one wavelength the strongest counts. Raises InputError.
+    Of several lines at one wavelength the strongest is used. Raises InputError.
     """
     try:
         with reading(path, "the list of lines "):
-            text = Path(path).read_text(encoding="utf-8-sig")     # editors of Windows begin with a mark
+            text = Path(path).read_text(encoding="utf-8-sig")     # Windows editors write a byte order mark
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the list of lines cannot be read: it is no text") from error
+        raise InputError(f"{path}: the list of lines is not a text file") from error
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         said = line.partition("#")[0]
         words = said.replace(",", " ").split()
         if DECIMAL_COMMA.match(said):
-            raise InputError(f"{path}, line {number}: is {said.strip()[:40]!r}, a number with a decimal comma; give "
+            raise InputError(f"{path}, line {number}: is {said.strip()[:40]!r}, which has a decimal comma; write "
                              "decimal points, and a space after a comma that ends a column")
         if words:
             rows.append(_row(words, f"{path}, line {number}"))
     if not rows:
-        raise InputError(f"{path}: has no line; needed are a wavelength in Angstrom and, if known, a strength in each "
-                         "line of text")
+        raise InputError(f"{path}: lists no line; each line of text must hold a wavelength in Angstrom and, if known, "
+                         "a strength")
     wave, strength = np.array(sorted(rows, key=lambda row: (row[0], -row[1]))).T
     kept = np.concatenate([[True], np.diff(wave) > 0])
     return Lines(wave[kept], strength[kept])
 
 
 def _row(words: list[str], where: str) -> tuple[float, float]:
-    """A wavelength, and the strength where the second word is a number, else 1: other words are names."""
+    """A wavelength and a strength, which is 1 unless the second word is a number: other words are names."""
     wave, strength = float("nan"), 1.0
     with suppress(ValueError):
         wave = float(words[0])
     with suppress(ValueError, IndexError):
         strength = float(words[1])
     if not (0 < wave < 1e6 and 0 <= strength < np.inf):
-        raise InputError(f"{where}: is {' '.join(words[:4])!r}, needed are a wavelength in Angstrom and, if known, a "
+        raise InputError(f"{where}: is {' '.join(words[:4])!r}, must be a wavelength in Angstrom and, if known, a "
                          "strength")
     return wave, strength

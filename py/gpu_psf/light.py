@@ -1,4 +1,4 @@
-"""Light of lines and fibres: a table of both, of which medians are taken, so that single odd spots do not matter."""
+"""Light of lines and fibres, as a table of both. Its medians are insensitive to single odd spots."""
 import numpy as np
 
 from gpu_extract.data import Array, IntArray
@@ -6,7 +6,7 @@ from gpu_psf.data import Spots
 
 
 def median_of(table: Array, axis: int) -> Array:
-    """Medians of what is no NaN, 0 where nothing is."""
+    """Medians without NaN values; 0 where all are NaN."""
     some = np.isfinite(table).any(axis=axis)
     filled = np.where(np.expand_dims(some, axis), table, 0.0)
     return np.nanmedian(filled, axis=axis)
@@ -22,14 +22,14 @@ def light_table(spots: Spots, flux: Array, firm: np.ndarray, nfibre: int) -> tup
 
 
 def throughput(spots: Spots, flux: Array, firm: np.ndarray, nfibre: int) -> Array:
-    """Light that fibres pass, as their lines have it in all exposures, (nfibre,); about 1."""
+    """Relative throughput of the fibres, from their lines in all exposures, (nfibre,); about 1."""
     light = light_table(spots, flux, firm, nfibre)[1]
     usual = median_of(light, axis=1)
     return median_of(light / np.where(usual > 0, usual, np.nan)[:, np.newaxis], axis=0)
 
 
 def expected_light(spots: Spots, flux: Array, firm: np.ndarray) -> Array:
-    """What line and fibre make expected: median over the fibres times median over the lines, (nspot,)."""
+    """The light expected from line and fibre: median over the fibres times median over the lines, (nspot,)."""
     kind, table = light_table(spots, flux, firm, int(spots.fibre.max()) + 1)
     of_line, of_fibre = (np.ones(count) for count in table.shape)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The normal equations of a Gauss-Newton step: every product of derivatives, spot pair by spot pair.
+"""The normal equations of a Gauss-Newton step: all products of derivatives, for each pair of spots.
 
 A Gauss-Hermite term is a product of a profile along x and one along y, so that its products are made of those of
 profiles: sum over x first, then over y. The fluxes are linear and are eliminated (variable projection): with C the
@@ -24,9 +24,9 @@ CHUNK = 128          # pairs at a time: their products stay within a few MB
 
 @dataclass(frozen=True)
 class Scene:
-    """What is linearised: spots, their stamps and fluxes, weights and residuals of the pixels (flat).
+    """The linearised problem: spots, their stamps and fluxes, weights and residuals of the pixels (flat).
 
-    shapes: whether the Gauss-Hermite terms are free, or the traces and widths alone
+    shapes: whether the Gauss-Hermite terms are free, or only the traces and widths
     columns: (ncolumn, npixel) light of amounts that are free besides, see Parameters.ground; only where shapes are
     """
 
@@ -46,7 +46,7 @@ class Scene:
 
     @property
     def local(self) -> int:
-        """Those that move spots."""
+        """Free parameters that move spots."""
         return self.frame.ntrace + (self.frame.nterm if self.shapes else 2) * self.frame.nshape
 
 
@@ -91,13 +91,13 @@ def _products(scene: Scene, a: IntArray, b: IntArray) -> _Products:
 
 
 def _apart(stamps: Stamps, a: IntArray, b: IntArray) -> tuple[IntArray, IntArray]:
-    """Columns and rows by which stamps of the second spots begin behind those of the first."""
+    """Columns and rows by which stamps of the second spots begin after those of the first."""
     x, y = (corner[b] - corner[a] for corner in stamps.corner)
     return x, y
 
 
 def _two_profiles(count: int, *, same: bool) -> tuple[IntArray, IntArray]:
-    """Orders of the profiles of two spots that are multiplied: all pairs, or each once if the spots are the same."""
+    """Orders of the profiles of two spots to multiply: all pairs, or each pair once if the spots are the same."""
     if same:
         i, j = np.triu_indices(count)
         return i, j
@@ -123,14 +123,14 @@ def _on_terms(images: Array, px: Array, py: Array) -> Array:
 
 
 def gradient(scene: Scene) -> Array:
-    """What the chi squared gains by a step, halved: (size,)."""
+    """Half the gradient of the decrease of chi squared with a step: (size,)."""
     pull = scene.weight * scene.residual
     moves, _ = _with_spots(scene, pull)
     return moves if scene.columns is None else np.concatenate([moves, scene.columns @ pull])
 
 
 def _with_spots(scene: Scene, pixels: Array) -> tuple[Array, Array]:
-    """Products of pixels (npixel,) with what moves spots, (local,), and with spots, (nspot,)."""
+    """Products of pixels (npixel,) with the derivatives of spots, (local,), and with spots, (nspot,)."""
     spots, stamps, n = scene.spots, scene.stamps, len(scene.spots)
     seen = pixels[stamps.place].reshape(stamps.open.shape)
     images = (stamps.image.reshape(n, IMAGES, -1) @ seen.reshape(n, -1, 1))[..., 0]
@@ -175,14 +175,14 @@ def _gram(size: int, values: Array, i: IntArray, j: IntArray) -> Array:
     matrix = np.zeros((size, size))
     matrix[i, j] = values
     matrix[j, i] = values
-    # a spot without a good pixel has no light; light of spots that all but coincide is shared
+    # a spot without a good pixel has no light; spots that nearly coincide share their light
     own = matrix.diagonal()
     np.fill_diagonal(matrix, np.where(own > 0, own * (1 + 1e-10), 1.0))
     return matrix
 
 
 def normal_equations(scene: Scene, pairs: Sequence[Pairs]) -> tuple[Array, Array]:
-    """H (size, size) and X (nspot, size). Pairs of which no spot has a flux move nothing."""
+    """H (size, size) and X (nspot, size). Pairs in which no spot has a flux have no effect."""
     matrix = np.zeros((scene.size, scene.size))
     lights = np.zeros((len(scene.spots), scene.size))
     for every in pairs:
@@ -198,7 +198,7 @@ def normal_equations(scene: Scene, pairs: Sequence[Pairs]) -> tuple[Array, Array
 
 
 def _add_columns(scene: Scene, columns: Array, matrix: Array, lights: Array) -> None:
-    """Products of columns with each other, with spots and with what moves spots, into H and X."""
+    """Add the products of columns with each other, with spots and with the derivatives of spots to H and X."""
     weighted, last = columns * scene.weight, scene.local
     matrix[last:, last:] += weighted @ columns.T
     mixed = np.zeros((len(columns), last))
@@ -212,7 +212,7 @@ def _half(scene: Scene, kind: Pairs, lights: Array) -> Array:
     """Products of the parameters of the first spots (rows) with those of the second; lights: X, added to."""
     a, b, n, last = kind.first, kind.second, scene.frame.ntrace, scene.local
     made, whole = _sums(scene, kind)
-    # what the images of the one spot have with the shapes of the other: widths, then terms
+    # images of the one spot times shapes of the other: widths, then terms
     forth = np.concatenate([made.ii[:, :, 3:], made.ig[:, :, 1:]], axis=2) if scene.shapes else made.ii[:, :, 3:]
     back = made.ii[:, 3:].transpose(0, 2, 1)
     back = np.concatenate([back, made.gi[:, :, 1:]], axis=2) if scene.shapes else back
@@ -227,7 +227,7 @@ def _half(scene: Scene, kind: Pairs, lights: Array) -> Array:
 
 def _add_traces(scene: Scene, kind: Pairs, ii: Array, shapes: tuple[Array, Array], matrix: Array,
                 lights: Array) -> None:
-    """What the traces have with each other, with the shapes and with spots, fibre by fibre.
+    """Products of the traces with each other, with the shapes and with spots, fibre by fibre.
 
     shapes: (p, IMAGES, nterm or 2) images of the first with the shapes of the second, and the other way round
     matrix, lights: of `_half`, set and added to

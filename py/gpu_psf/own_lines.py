@@ -1,7 +1,7 @@
-"""Lines where fibres have wavelengths of their own: each of them on every fibre that shows it.
+"""Lines for fibres with their own wavelengths: each line on every fibre that shows it.
 
-A fit works in the coordinate that the fibres have in common (PsfModel.own, see gpu_extract.own_wave). A line of a lamp
-is at another coordinate in each fibre, and in the orders of an echelle it is on one or two of them only.
+A fit works in the common coordinate of the fibres (PsfModel.own, see gpu_extract.own_wave). A line of a lamp has a
+different coordinate in each fibre, and in an echelle it falls on only one or two of the orders.
 """
 import numpy as np
 
@@ -10,11 +10,11 @@ from gpu_psf.data import Lines
 from gpu_psf.series import one_by_one
 
 SAMPLES = 257
-ROUNDS = 4          # Newton's steps from a straight line between samples
+ROUNDS = 4          # Newton steps from linear interpolation between samples
 
 
 def own_lines(lines: Lines, psf: PsfModel) -> Lines:
-    """The lines in the common coordinate, each with its fibre; as they are where fibres have none of their own."""
+    """The lines in the common coordinate, each with its fibre; unchanged if fibres have no own wavelengths."""
     if psf.own is None:
         return lines
     rows: list[tuple[float, float, int, int]] = []
@@ -39,5 +39,5 @@ def coordinates(psf: PsfModel, fibre: int, wave: Array) -> Array:
 
 
 def wavelengths(psf: PsfModel, fibre: IntArray, at: Array) -> Array:
-    """Wavelengths of fibres (n,) at the common coordinate (n,): this itself where they have none of their own."""
+    """Wavelengths of fibres (n,) at the common coordinate (n,), which is returned if fibres have no own wavelengths."""
     return at if psf.own is None else one_by_one(psf.own, fibre, at)

@@ -9,12 +9,12 @@ from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Spots
 from gpu_psf.stamps import Stamps
 
-FAR = 9.0           # widths apart: farther spots without tails share no light, nor what a derivative would be worth
+FAR = 9.0           # widths: spots without tails that are farther apart share no light, nor do their derivatives
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Spots `second` that lie in the same way beside the spots `first`: no spot comes twice in either.
+    """Spots `second` at the same step in line and fibre from the spots `first`: no spot occurs twice in either.
 
     across: fibre of the second minus that of the first
     """
@@ -24,7 +24,7 @@ class Pairs:
     across: int
 
     def cut(self, chosen: np.ndarray) -> "Pairs":
-        """Some of the pairs; those of spots with themselves stay such."""
+        """A subset of the pairs; pairs of spots with themselves stay such."""
         first = self.first[chosen]
         return Pairs(first, first if self.first is self.second else self.second[chosen], self.across)
 
@@ -42,7 +42,7 @@ def find_pairs(spots: Spots, stamps: Stamps, far: float = FAR) -> list[Pairs]:
 
 
 def _farthest(spots: Spots, stamps: Stamps) -> int:
-    """How many lines apart spots may be that share rows: lines between them may be on other fibres."""
+    """Largest number of lines between spots that share rows: lines between them may be on other fibres."""
     count = spots.line.max() + 1
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(low, spots.line, stamps.y)
@@ -54,7 +54,7 @@ def _farthest(spots: Spots, stamps: Stamps) -> int:
 
 
 def _pairs_of(table: IntArray, spots: Spots, stamps: Stamps, step: tuple[int, int], far: float) -> Pairs:
-    """Pairs that are so many lines and fibres apart and share light."""
+    """Pairs that are `step` lines and fibres apart and share light."""
     lines, across = step
     line, fibre = spots.line + lines, spots.fibre + across
     inside = (line < table.shape[1]) & (fibre >= 0) & (fibre < table.shape[2])
@@ -69,7 +69,7 @@ def _pairs_of(table: IntArray, spots: Spots, stamps: Stamps, step: tuple[int, in
 
 
 def clusters(pairs: list[Pairs], count: int) -> list[IntArray]:
-    """The spots in groups that share no pixel with each other."""
+    """The spots, in groups that share no pixel with each other."""
     first = np.concatenate([p.first for p in pairs])
     second = np.concatenate([p.second for p in pairs])
     graph = coo_array((np.ones(len(first), np.int8), (first, second)), shape=(count, count))
@@ -79,7 +79,7 @@ def clusters(pairs: list[Pairs], count: int) -> list[IntArray]:
 
 
 def beside(rows: Array, shift: IntArray) -> Array:
-    """Profiles (p, ..., size) as they stand on pixels that begin `shift` (p,) pixels before: zero beyond their ends."""
+    """Profiles (p, ..., size) on a pixel range that begins `shift` (p,) pixels earlier: zero beyond their ends."""
     size = rows.shape[-1]
     moved = np.zeros(rows.shape)
     for by in np.unique(shift):
@@ -90,5 +90,5 @@ def beside(rows: Array, shift: IntArray) -> Array:
 
 
 def moved(images: Array, by: tuple[IntArray, IntArray]) -> Array:
-    """Images (p, ..., ny, nx) as they stand on pixels that begin so many columns and rows (p,) before."""
+    """Images (p, ..., ny, nx) on a pixel range that begins `by` columns and rows (p,) earlier."""
     return beside(beside(images, by[0]).swapaxes(-1, -2), by[1]).swapaxes(-1, -2)

@@ -1,4 +1,4 @@
-"""From images, lines and a starting PSF to what the fit of a bundle works on, and back to a PSF."""
+"""Conversion of images, lines and a starting PSF to the data of a bundle's fit, and of its parameters to a PSF."""
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,12 +10,12 @@ from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
 from gpu_psf.series import legendre, legvander, series_at
 from gpu_psf.tail import with_tail
 
-RIM = 4                  # pixels more than a stamp around the cut-out
+RIM = 4                  # pixels around the cut-out, in addition to a stamp
 SAMPLES = 48             # wavelengths at which a series is sampled to be fitted by another one
 
 
 def make_frame(start: PsfModel, fibres: tuple[int, int], config: FitConfig) -> Frame:
-    """What the parameters of the fibres lo .. hi - 1 mean."""
+    """The meaning of the parameters of the fibres lo .. hi - 1."""
     core = start.cores[0]
     nfibre = fibres[1] - fibres[0]
     trace = config.degree_trace
@@ -46,7 +46,7 @@ def shape_basis(frame: Frame, fibre: IntArray, wave: Array) -> Array:
 
 
 def parameters_of(frame: Frame) -> Parameters:
-    """The starting PSF in the parameters of a fit: the nearest one, where its series are of other degrees."""
+    """The starting PSF as parameters of a fit: the closest ones, if its series have other degrees."""
     start, core = frame.start, frame.start.cores[0]
     fibres = slice(frame.first, frame.first + frame.nfibre)
     traces: list[Array] = []
@@ -71,7 +71,7 @@ def parameters_of(frame: Frame) -> Parameters:
 
 
 def _nodes(ends: tuple[float, float]) -> Array:
-    """Wavelengths that are dense at the ends, as a fit of polynomials needs them."""
+    """Wavelengths that are denser at the ends, as a fit of polynomials needs."""
     t = np.cos(np.pi * (np.arange(SAMPLES) + 0.5) / SAMPLES)[::-1]
     return ends[0] + (ends[1] - ends[0]) * (t + 1) / 2
 
@@ -97,7 +97,7 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
 
 
 def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple[IntArray, IntArray]:
-    """Numbers of the lines that fall on the CCD, and of those among them that cannot be told from a neighbour.
+    """Numbers of the lines that fall on the CCD, and of those among them that cannot be separated from a neighbour.
 
     apart: pixels that two lines must be apart
     """
@@ -118,7 +118,7 @@ def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple
 
 
 def make_spots(frame: Frame, lines: Lines, chosen: IntArray, nexposure: int) -> Spots:
-    """A spot for every exposure, chosen line and fibre that it is on."""
+    """A spot for every exposure, chosen line and fibre that shows it."""
     exposure, line, fibre = (a.ravel() for a in np.meshgrid(
         np.arange(nexposure), np.arange(len(chosen)), np.arange(frame.nfibre), indexing="ij"))
     on = lines.on(chosen[line], fibre + frame.first)

@@ -3,8 +3,8 @@
     electrons = (ADU - bias) gain,    variance = (read noise)^2 + max(electrons, 0)
 
 The bias is the mean of dark frames, or the overscan. The read noise is that of pairs of dark frames; the gain is the
-slope of the variance of a flat against its light (photon transfer). Both are fixed before anything is extracted: a
-chi2 that is near 1 then says something.
+slope of the variance of a flat against its light (photon transfer). Both are fixed before extraction, so that a chi2
+near 1 is a real test.
 """
 import itertools
 import math
@@ -18,21 +18,21 @@ from gpu_extract.data import Array, Card, Image
 from gpu_extract.errors import InputError, one_of
 
 BAD, SATURATED = 1, 8              # ccdmask bits
-CLIP = 5.0                         # sigma beyond which a difference is no noise
+CLIP = 5.0                         # sigma beyond which a difference is not noise
 LEVELS = 24                        # levels of light at which the variance is measured
 FEWEST = 200                       # pixels that a level needs
-DIFFERENCES = 4                    # of pixels in a row: removes all light but what bends faster than a cubic
-SMOOTH = 51                        # rows of the overscan that have one bias
+DIFFERENCES = 4                    # order of the differences along y: light that is a cubic drops out
+SMOOTH = 51                        # rows of the overscan that are smoothed together
 DISPERSIONS = ("y", "-y", "x", "-x")
-Levels = tuple[Array, Array, Array]     # of light: mean, variance, inverse error of that
+Levels = tuple[Array, Array, Array]     # of light: mean, variance, inverse error of the variance
 
 
 @dataclass(frozen=True)
 class Detector:
-    """What turns ADU into electrons.
+    """The conversion of ADU to electrons.
 
     gain: electron per ADU; read_noise: electron
-    saturation: ADU from which a pixel is masked
+    saturation: ADU from which on a pixel is masked
     """
 
     gain: float
@@ -50,8 +50,8 @@ class Detector:
 class Transfer:
     """A photon transfer: variance = a constant + light / gain + (uneven light)^2, all in ADU.
 
-    The constant is the read noise squared where the bias is right. It is left free: as the levels of least light have
-    the smallest errors, a bias that is off by 30 ADU would make a gain of 2.5 one of 3.8.
+    The constant is the read noise squared if the bias is right. It is left free: the levels of least light have the
+    smallest errors, so that a bias off by 30 ADU would turn a gain of 2.5 into 3.8.
 
     gain: electron per ADU; uneven: by how much pixels differ in sensitivity; light, variance: (levels,) as measured
     """
@@ -63,7 +63,8 @@ class Transfer:
 
 
 def turned(array: np.ndarray, dispersion: str) -> np.ndarray:
-    """An image whose wavelengths ascend along "x", "-x", "y" or "-y", with them along y. Raises InputError."""
+    """An image whose wavelengths ascend along "x", "-x", "y" or "-y", turned so that they ascend along y. Raises
+    InputError."""
     if dispersion not in DISPERSIONS:
         raise InputError(one_of("dispersion", dispersion, DISPERSIONS))
     upright = array.T if dispersion.endswith("x") else array
@@ -71,34 +72,34 @@ def turned(array: np.ndarray, dispersion: str) -> np.ndarray:
 
 
 def read_noise_of(darks: Sequence[Array]) -> float:
-    """Read noise in ADU from dark frames: of the differences of frames in a row, without outliers.
+    """Read noise in ADU from dark frames: from the differences of consecutive frames, without outliers.
 
-    From one frame alone it is that of fourth differences along y, which includes what differs from pixel to pixel. Not
-    by a median: whole numbers of ADU would round it. Raises InputError where there is none.
+    From a single frame it comes from fourth differences along y, which include differences between pixels. A median is
+    not used, because integer ADU would round it. Raises InputError without a dark frame, or if there is no noise.
     """
     if len(darks) == 0:
-        raise InputError("the read noise takes a dark frame, two are better; give one, or the value")
+        raise InputError("measuring the read noise needs a dark frame, better two; give one, or the value")
     if len(darks) == 1:
         noise = spread(fourth(darks[0].astype(np.float64)))
     else:
         noise = math.sqrt(np.mean([spread(second - first)**2 / 2 for first, second in itertools.pairwise(darks)]))
     if not noise > 0:
-        raise InputError(f"the noise of the dark frames is {noise:g} ADU, must be above 0: give others, or the read "
-                         "noise")
+        raise InputError(f"the noise of the dark frames is {noise:g} ADU, must be above 0: give other dark frames, or "
+                         "the read noise")
     return noise
 
 
 def with_bias(read_noise: float, darks: int) -> float:
-    """The noise of a dark pixel once the median of so many dark frames is subtracted: theirs is in it."""
+    """The noise of a dark pixel after subtraction of the median of so many dark frames, including their noise."""
     if darks == 0:
         return read_noise
-    # of a median: that of an even number is the mean of two
+    # of a median; that of an even number is the mean of two
     share = 1 / darks if darks < 3 else np.pi / 2 / (darks + (0.5 if darks % 2 else 1.3))
     return float(read_noise * np.sqrt(1 + share))
 
 
 def spread(values: Array) -> float:
-    """Standard deviation about the mean, without what is beyond CLIP of it; NaN of no number."""
+    """Standard deviation about the mean, without values beyond CLIP times itself; NaN without finite values."""
     kept = values[np.isfinite(values)].astype(np.float64)
     if not len(kept):
         return math.nan
@@ -112,15 +113,15 @@ def spread(values: Array) -> float:
 
 
 def fourth(array: Array) -> Array:
-    """Fourth differences along y, with the noise of one pixel."""
+    """Fourth differences along y, scaled to the noise of one pixel."""
     return np.diff(array, DIFFERENCES, axis=0) / np.sqrt(math.comb(2 * DIFFERENCES, DIFFERENCES))
 
 
 def photon_transfer(flat: Array, read_noise: float, saturation: float, second: Array | None = None) -> Transfer:
     """Gain from a flat, dispersion along y, bias subtracted, all in ADU.
 
-    read_noise: of a frame; what is fainter is no light, otherwise it does not matter
-    second: another flat of the same lamp, if need be of another exposure time: the variance is that of their
+    read_noise: of a frame; only used as the limit below which there is no light
+    second: another flat of the same lamp, possibly of another exposure time: the variance is that of their
         difference then, and what differs from pixel to pixel drops out. From one flat alone it is that of the fourth
         differences along y, from which smooth light drops out, and the sensitivity of the pixels counts in the term of
         the square.
@@ -134,7 +135,7 @@ def photon_transfer(flat: Array, read_noise: float, saturation: float, second: A
 
 
 def gain_from(flats: Sequence[Array], read_noise: float, saturation: float) -> float:
-    """Gain as photon_transfer has it, from one flat or two; read_noise: electron, the rest in ADU."""
+    """Gain by photon_transfer, from one flat or two; read_noise: electron, the rest in ADU."""
     slope = 0.0
     for _ in range(2):                      # the levels begin at the read noise
         levels = _levels(flats, read_noise * slope, saturation)
@@ -152,11 +153,11 @@ def _check_light(most: float, noise: float) -> None:
 
 def _flat_tells_nothing(levels: Levels) -> InputError:
     return InputError(f"the variance of the flat does not grow with its light ({levels[0][-1]:.4g} ADU at most): give "
-                      "flats of one exposure each, unprocessed, or the gain")
+                      "unprocessed flats of one exposure each, or the gain")
 
 
 def _slopes(levels: Levels, *, alone: bool) -> tuple[float, float]:
-    """How the variance grows with the light and, of a flat alone, with its square; 0 or more."""
+    """How the variance grows with the light and, for a single flat, with its square; 0 or more."""
     level, variance, weight = levels
     terms = np.stack([np.ones_like(level), level, *([level**2] * alone)], axis=1) * weight[:, None]
     found = np.maximum(np.linalg.lstsq(terms, variance * weight, rcond=None)[0], 0.0)
@@ -164,8 +165,8 @@ def _slopes(levels: Levels, *, alone: bool) -> tuple[float, float]:
 
 
 def _levels(flats: Sequence[Array], read_noise: float, saturation: float) -> Levels:
-    """Light of one flat or two, its variance and the inverse error of that, see _by_level."""
-    # what is no number is left out like what is saturated
+    """Light of one flat or two, its variance and the inverse error of the variance, see _by_level."""
+    # pixels that are not finite are left out, like saturated ones
     flat, *other = (np.where(np.isfinite(part), part, saturation) for part in flats)
     if not other:
         rows = len(flat) - DIFFERENCES
@@ -184,11 +185,11 @@ def _levels(flats: Sequence[Array], read_noise: float, saturation: float) -> Lev
 
 
 def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -> Levels:
-    """Light, variance and its inverse error at some levels of light, evenly spaced in its logarithm."""
+    """Light, variance and its inverse error at levels of light that are evenly spaced in the logarithm."""
     values, noise = light[good], noise[good]
     top = np.quantile(values, 0.999) if len(values) else 0.0
     _check_light(top, read_noise)
-    # a power of two: the digits of the read noise change no level
+    # a power of two, so that the digits of the read noise change no level
     edges = np.geomspace(2 ** np.ceil(np.log2(max(read_noise, top / 1e4))), top, LEVELS + 1)
     found = []
     for low, high in itertools.pairwise(edges):
@@ -198,18 +199,19 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
         if count >= FEWEST and variance > 0:
             found.append((values[inside].mean(), variance, np.sqrt(count / 2) / variance))
     if len(found) < 3:
-        raise InputError("the flat has light at fewer than three levels with enough pixels: give another, or the gain")
+        raise InputError("the flat has light at fewer than three levels with enough pixels: give another flat, or the "
+                         "gain")
     return tuple(np.array(found).T)
 
 
 def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
     """The bias of each row, (ny, 1), from the columns lo .. hi - 1 of the overscan, smoothed along y.
 
-    A mean of SMOOTH rows, and a straight line at both ends: a bias that drifts is not off there. Rows without a number
-    in the overscan have that of the rows around. Raises InputError where the columns are none of the image's, or hold
-    no number.
+    The smoothing is a mean of SMOOTH rows, and a straight line at both ends, so that a drifting bias is correct there.
+    Rows without a finite overscan get the bias of the rows around. Raises InputError if the columns are outside the
+    image, or hold no finite number.
     """
-    from scipy.signal import savgol_filter  # loading takes a while, and other ways to the bias do not need it
+    from scipy.signal import savgol_filter  # loading takes a while, and other sources of the bias do not need it
 
     lo, hi = columns
     if not 0 <= lo < hi <= raw.shape[1]:
@@ -217,7 +219,8 @@ def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
     part = np.where(np.isfinite(raw[:, lo:hi]), raw[:, lo:hi], np.nan).astype(np.float64)
     known = np.flatnonzero(np.isfinite(part).any(axis=1))
     if not len(known):
-        raise InputError(f"overscan {lo}:{hi} holds no number; give the columns that the camera has it in")
+        raise InputError(f"overscan {lo}:{hi} holds no finite number; give the columns where the camera has its "
+                         "overscan")
     place = np.arange(len(part))
     rows = np.interp(place, known, np.nanmedian(part[known], axis=1))
     half = (min(SMOOTH, len(rows)) - 1) // 2
@@ -235,10 +238,9 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
         and the header says from what (DISPAXIS, DISPFLIP)
     mirror: the fibres descend along the other axis of `raw`: it is reversed (MIRRORED), so that they ascend along x
 
-    ivar is that of the pixel's own light and so, on faint pixels, correlated with it: further passes of the extraction
-    (--passes 2) weigh with a model instead.
-    Raises InputError for shapes that differ, a bias that is no number, an image without a good pixel, and for what
-    `turned` raises.
+    ivar is computed from the pixel's own light, and is therefore correlated with it on faint pixels. Further passes of
+    the extraction (--passes 2) weight pixels by a model instead. Raises InputError for different shapes, a bias that is
+    not finite, an image without a good pixel, and whatever `turned` raises.
     """
     if np.ndim(bias) == 0 and not np.isfinite(bias):
         raise InputError(f"bias is {bias}, must be a number of ADU")
@@ -251,8 +253,8 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
     known = np.isfinite(light)
     light, mask = np.where(known, light, 0.0), np.where(known, mask, mask | BAD)
     if mask.all():
-        raise InputError(f"not one pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
-                         f"{detector.saturation:g} ADU or more, the others are bad or no number; give the saturation, "
+        raise InputError(f"no pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
+                         f"{detector.saturation:g} ADU or more, the others are bad or not finite; give the saturation, "
                          "or another image")
     ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)

@@ -1,8 +1,8 @@
-"""What is known before the lines are looked at: how far traces and shapes move from one night to another.
+"""The prior of a fit: how far traces and shapes move from one night to another.
 
-Traces move together: a parabola across the bundle, and a little for every fibre alone. The uncertainties given to all
-that are far above those that an ordinary arc leaves, so that the lines decide wherever there are any; where there are
-none (a dead fibre, a masked amplifier), a trace stays with those of the other fibres instead of running away.
+Traces move together, as a parabola across the bundle, and each fibre moves a little by itself. The assumed
+uncertainties are far above those that an ordinary arc leaves, so that lines decide wherever there are any. Without
+lines (a dead fibre, a masked amplifier), a trace follows those of the other fibres.
 """
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ from gpu_psf.prepare import place_across
 # pixels, by the order in wavelength (the last for all higher ones): of all traces together, and of one alone
 TOGETHER = 20.0, 2.0, 0.3, 0.1, 0.05
 ALONE = 0.2, 0.1, 0.05
-TAIL = 0.02            # of a tail's amplitude: those of DESI and BOSS are below 0.012
+TAIL = 0.02            # of a tail's amplitude; those of DESI and BOSS are below 0.012
 ANY = 1e4              # electrons of a continuum
-LEAST = 1e-3           # pixels: no trace is taken to follow the others more closely
+LEAST = 1e-3           # pixels: no trace is assumed to follow the others more closely
 WIDTH, TERM, TWIN = 0.3, 0.1, 0.05      # of a width (pixels), of a Gauss-Hermite term, of one that does what a trace
                                         # or a width does: GH-1-0, GH-0-1, GH-2-0, GH-0-2
 
@@ -51,14 +51,14 @@ def precision(frame: Frame, alone: Sequence[float] = ALONE, *, shapes: bool, col
 
 
 def parabolas(frame: Frame) -> Array:
-    """What all traces may do together: orthonormal parabolas across the fibres, (nfibre, 3 or less)."""
+    """Common motion of all traces: orthonormal parabolas across the fibres, (nfibre, 3 or fewer)."""
     return np.linalg.qr(np.vander(place_across(frame, np.arange(frame.nfibre)), min(3, frame.nfibre)))[0]
 
 
 def measured_alone(frame: Frame, now: Parameters, start: Parameters, good: np.ndarray) -> tuple[float, ...]:
-    """How far the traces of well measured fibres (good: (nfibre,)) are from moving together, for each order.
+    """Deviation of the traces of well measured fibres (good: (nfibre,)) from their common motion, for each order.
 
-    What it contains of the noise makes it larger than it is, so that it takes nothing from a fibre's own lines.
+    Its noise makes it too large, so that it takes no weight from a fibre's own lines.
     """
     smooth = parabolas(frame)[good]
     widths = []
@@ -73,6 +73,6 @@ def measured_alone(frame: Frame, now: Parameters, start: Parameters, good: np.nd
 
 
 def away(now: Parameters, start: Parameters, size: int) -> Array:
-    """How far the first `size` parameters are from the start, whose ground is 0 where it has none."""
+    """Difference of the first `size` parameters from the start, whose ground is 0 if it has none."""
     begun = start.vector()[:size]
     return now.vector()[:size] - np.pad(begun, (0, size - len(begun)))

@@ -1,4 +1,4 @@
-"""Gauss-Hermite profiles integrated over pixels, and what they are derived by.
+"""Gauss-Hermite profiles integrated over pixels, and their derivatives.
 
 With u = (pixel edge - centre)/sigma, phi the normal density and He_k the probabilists' Hermite polynomials, the
 profile of order k over a pixel is P_k = -[He_(k-1) phi] between its edges, P_0 the normal probability. Because

@@ -1,4 +1,4 @@
-"""Raw images, as a camera writes them: ADU, in any HDU, one of several in a cube."""
+"""Raw images as written by a camera: ADU, in any HDU, possibly one of several in a cube."""
 import re
 
 import numpy as np
@@ -27,7 +27,7 @@ def read_raw(name: FileName) -> tuple[np.ndarray, tuple[Card, ...]]:
     """
     parts = _NAME.fullmatch(file_name(name))
     if parts is None:
-        raise InputError(f"{name}: is not FILE, FILE[HDU] or FILE[HDU,PLANE]")
+        raise InputError(f"{name}: must be FILE, FILE[HDU] or FILE[HDU,PLANE]")
     path, wanted, plane = parts["path"], parts["hdu"], parts["plane"]
     with open_fits(path) as hdus:
         if wanted is None:
@@ -37,7 +37,7 @@ def read_raw(name: FileName) -> tuple[np.ndarray, tuple[Card, ...]]:
             hdu = images[0]
         elif wanted.isdigit():
             if int(wanted) >= len(hdus):
-                raise InputError(f"has {len(hdus)} HDUs, number {wanted} was asked for (they count from 0)")
+                raise InputError(f"has {len(hdus)} HDUs, counted from 0, and no number {wanted}")
             hdu = hdus[int(wanted)]
         else:
             hdu = find(hdus, wanted)
@@ -48,6 +48,6 @@ def read_raw(name: FileName) -> tuple[np.ndarray, tuple[Card, ...]]:
         return array, cards
     number = 0 if plane is None and len(array) == 1 else plane
     if number is None or int(number) >= len(array):
-        raise InputError(f"{name}: is a cube of {len(array)} images: give one of them, {path}[{wanted or 0},0] to "
+        raise InputError(f"{name}: is a cube of {len(array)} images; choose one with {path}[{wanted or 0},0] to "
                          f"[{wanted or 0},{len(array) - 1}]")
     return array[int(number)], cards

@@ -1,4 +1,4 @@
-"""What makes it unlikely that raw images are what they are taken for, or that their bias is right."""
+"""Checks of raw images: whether they are what they are assumed to be, and whether their bias is right."""
 import itertools
 from collections.abc import Sequence
 
@@ -11,26 +11,26 @@ from gpu_extract.errors import InputError
 from gpu_extract.io.headers import number_of
 from gpu_psf.preprocess import DIFFERENCES, FEWEST, fourth, spread
 
-BELOW = 3.0              # read noises from 0 that no median of an image is
-FAINT = 0.02, 0.2        # of the pixels, by their light: those that have the least
-LEAST = 0.5              # of its electrons, that light has as variance
-OTHER_TIME = 0.1         # by which exposure times differ
+BELOW = 3.0              # read noises below 0 that no median of an image reaches
+FAINT = 0.02, 0.2        # quantiles of light between which pixels count as faint
+LEAST = 0.5              # least ratio of variance to electrons of light
+OTHER_TIME = 0.1         # relative difference of exposure times that counts
 
 
 def check_unlike(option: str, frames: Sequence[tuple[str, Array]], raw: tuple[str, Array] | None = None) -> None:
     """Raise InputError where two frames (name, pixels) are the same exposure, or one is the image `raw` itself.
 
-    Noise is told from differences of exposures, and of an image that is its own dark frame nothing is left.
+    Noise is measured from differences of exposures, and nothing is left of an image that is its own dark frame.
     """
     for (name, one), (other, two) in itertools.combinations((*frames, *([raw] if raw else [])), 2):
         if np.array_equal(one, two, equal_nan=True):
-            raise InputError(f"{option}: {name} and {other} hold the same pixels; give each exposure once, and frames "
-                             "other than the image itself")
+            raise InputError(f"{option}: {name} and {other} hold the same pixels; give each exposure once, and not the "
+                             "image itself")
 
 
 def doubts(image: Image, cards: Sequence[Card], of_darks: Sequence[Sequence[Card]] = ()) -> list[str]:
-    """What to say of an image in electrons that was made of a raw one with these cards, and of dark frames with theirs:
-    sentences."""
+    """Warnings, as sentences, about an image in electrons that was made from a raw one with these cards, and about dark
+    frames with theirs."""
     return [*_unit(cards), *_below(image), *_left_in(image), *_times(cards, of_darks)]
 
 
@@ -38,22 +38,23 @@ def _unit(cards: Sequence[Card]) -> list[str]:
     unit = next((str(card.value) for card in cards if card.key == "BUNIT"), "")
     if not unit or not in_electrons(unit):
         return []
-    return [f"the raw image's BUNIT is {unit}: its pixels are taken for ADU, and multiplied by the gain; if it is in "
-            "electrons, it needs no preprocessing"]
+    return [f"the raw image's BUNIT is {unit}: its pixels are taken to be in ADU and multiplied by the gain; an image "
+            "in electrons needs no preprocessing"]
 
 
 def _below(image: Image) -> list[str]:
     usual = float(np.median(image.pix[image.ivar > 0]))
     if usual >= -BELOW * (image.read_noise or 0.0):
         return []
-    return [f"the usual pixel is {usual:.4g} electrons, far below 0: the bias is too large, or numbers without a sign "
-            "were read as numbers with one (BZERO 32768 is missing)"]
+    return [f"the typical pixel is {usual:.4g} electrons, far below 0: either the bias is too large, or unsigned "
+            "integers were read as signed ones (BZERO 32768 is missing)"]
 
 
 def _left_in(image: Image) -> list[str]:
-    """Of the faintest pixels: light has a variance of as many electrons, a bias has none.
+    """A warning from the faintest pixels: the variance of light equals its electrons, a bias has none.
 
-    The mean of five pixels chooses them, and their fourth difference tells the variance: the two are independent.
+    They are chosen by the mean of five pixels, and their variance comes from the fourth difference: the two are
+    independent.
     """
     rows = len(image.pix) - DIFFERENCES
     if rows < 1:
@@ -68,16 +69,16 @@ def _left_in(image: Image) -> list[str]:
     electrons, variance = float(np.median(light[faint])), spread(fourth(pix)[good][faint])**2
     if electrons <= BELOW * (image.read_noise or 0.0) or variance >= LEAST * electrons:
         return []
-    return [f"the faintest pixels have {electrons:.4g} electrons with a variance of {variance:.3g}, and light has one "
-            "of as many as there are: a bias is left in, the gain is too small, or the image is a mean of several"]
+    return [f"the faintest pixels have {electrons:.4g} electrons with a variance of {variance:.3g}, but the variance "
+            "of light equals its electrons: bias remains, the gain is too small, or the image is a mean of several"]
 
 
 def _times(cards: Sequence[Card], of_darks: Sequence[Sequence[Card]]) -> list[str]:
-    """Dark frames of another exposure time than the image's; those of 0 s hold the bias alone."""
+    """A warning about dark frames whose exposure time differs from the image's; those of 0 s hold only the bias."""
     own, *others = (next((number_of(card.value) for card in each if card.key == "EXPTIME"), float("nan"))
                     for each in (cards, *of_darks))
     wrong = [time for time in others if time > 0 and abs(time - own) > OTHER_TIME * own]
     if not wrong:
         return []
-    return [f"a dark frame was exposed for {wrong[0]:g} s, the image for {own:g} s (EXPTIME): what its pixels collect "
-            "in the dark is not what is subtracted; give dark frames of its own exposure time, or of 0 s"]
+    return [f"a dark frame was exposed for {wrong[0]:g} s, the image for {own:g} s (EXPTIME), so the wrong dark "
+            "current is subtracted; give dark frames of the image's exposure time, or of 0 s"]

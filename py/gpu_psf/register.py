@@ -1,7 +1,7 @@
-"""Where the lines are: the shift of a camera and of a bundle against the starting PSF, to a pixel.
+"""Registration: the shift of a camera and of a bundle against the starting PSF, to a pixel.
 
-A bundle by itself may be taken for the next fibres' light, a pitch beside; the gaps between bundles tell them apart.
-Therefore the whole camera is shifted first, then each bundle by less than half a pitch.
+A single bundle may match the light of the next fibres, a pitch away; only the gaps between bundles tell. Therefore the
+whole camera is shifted first, then each bundle by less than half a pitch.
 """
 import numpy as np
 
@@ -9,7 +9,7 @@ from gpu_extract.data import Array
 from gpu_psf.data import Pixels
 
 BRIGHT = float(np.arcsinh(10.0))         # of clear light: 20 standard deviations
-SPAN = 2.0          # standard deviations from which on light counts with its logarithm
+SPAN = 2.0          # standard deviations from which on light is compressed logarithmically
 
 
 def clear_light(pixels: Pixels) -> Array:
@@ -25,7 +25,7 @@ def clear_light(pixels: Pixels) -> Array:
 
 
 def scores(pixels: Pixels, x: Array, y: Array, reach: tuple[int, int]) -> Array:
-    """Clear light that all spots have together, for every shift by whole pixels: (2 reach y + 1, 2 reach x + 1).
+    """Sum of the clear light on all spots for every shift by whole pixels: (2 reach y + 1, 2 reach x + 1).
 
     x, y: (n,) places of the spots on the CCD; reach: (x, y)
     """

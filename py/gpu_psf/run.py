@@ -1,4 +1,4 @@
-"""fit_psf: the bundles of a camera, on any number of ranks, to one PSF."""
+"""fit_psf: fits the bundles of a camera on any number of ranks, and joins them to one PSF."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +22,7 @@ from gpu_psf.tables import check_tables, fit_table, stamps_in, with_tables
 from gpu_psf.tail import with_tail
 
 BUNDLESIZE = 25
-LEAST_ERROR = 1e-3          # of the model, as a share of its light: no smaller one is claimed
+LEAST_ERROR = 1e-3          # smallest relative error of the model that is claimed
 _SERIES = ("x", "y", "sigma_x", "sigma_y", "gh", "amp")
 Tell = Callable[[str], None]
 
@@ -40,7 +40,7 @@ SPOTS = np.dtype([("EXPOSURE", "i2"), ("FIBER", "i4"), ("WAVELENGTH", "f8"), ("X
 class FittedPsf:
     """A fitted PSF.
 
-    psf: of all fibres of the starting PSF; fibres, bundles, spots: tables of what happened (FIBRES, BUNDLES, SPOTS)
+    psf: of all fibres of the starting PSF; fibres, bundles, spots: tables of the outcome (FIBRES, BUNDLES, SPOTS)
     continuum: of the lamps in each fibre, electrons in a row of the detector, mean over the exposures
     """
 
@@ -53,14 +53,14 @@ class FittedPsf:
 
 def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitConfig | None = None, *,
             comm: Comm = SERIAL, tell: Tell = lambda text: None, kept: Kept | None = None) -> FittedPsf | None:
-    """Fit traces and shapes to arcs, from a starting PSF; on rank 0, None elsewhere.
+    """Fit traces and shapes to arcs, from a starting PSF. Returns the result on rank 0, None on other ranks.
 
-    images: arcs of the same lamp settings or of others, all of the starting PSF's CCD; lines: of all their lamps
-    Where fibres have wavelengths of their own (the orders of an echelle), each line is looked for at its own
-    wavelength in each of them.
-    Raises InputError: images of another size, a starting PSF with two components, no bundle that can be fitted.
-    kept: where bundles are kept until all are done; those of an earlier run that was ended are taken from there
-    The bits do not depend on the ranks.
+    images: arcs with the same or different lamps, all of the starting PSF's CCD; lines: of all their lamps If fibres
+    have their own wavelengths (the orders of an echelle), each line is searched for at its own wavelength in each of
+    them.
+    Raises InputError for images of another size, a starting PSF with two components, and if no bundle can be fitted.
+    kept: where bundles are kept until all are done; bundles of an earlier run that was killed are reused
+    The bits of the result do not depend on the ranks.
     """
     config = config or FitConfig()
     _check(images, start, config)
@@ -81,7 +81,7 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
             if kept is not None and not part["reason"]:
                 kept.write(number, shift, part)
         parts.append((number, part))
-        tell(f"fibres {lo}-{hi - 1}: {_words(part)}{' (from the run before)' if known else ''}")
+        tell(f"fibres {lo}-{hi - 1}: {_words(part)}{' (from an earlier run)' if known else ''}")
     found = comm.gather(parts)
     if found is None:
         return None
@@ -93,24 +93,25 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
 
 def _check(images: Sequence[Image], start: PsfModel, config: FitConfig) -> None:
     if len(start.cores) != 1:
-        raise InputError(f"{start.name}: has two Gauss-Hermite components, a fit starts from a PSF with one")
+        raise InputError(f"{start.name}: has two Gauss-Hermite components, must have one; give such a PSF to start "
+                         "from")
     if start.tabulated:
-        raise InputError(f"{start.name}: its spots are tables, a fit is of Gauss-Hermite spots: start from such a PSF, "
-                         "as gpu_psf start makes it")
+        raise InputError(f"{start.name}: its spots are tables, must be Gauss-Hermite spots: start from such a PSF, as "
+                         "made by gpu_psf start")
     if config.spots == "tables":
         check_tables(start, config)
     for number, image in enumerate(images):
         (rows, columns), (ny, nx) = image.pix.shape, start.shape
-        if rows != ny or columns > nx:                  # one that ends behind some bundles is all right
+        if rows != ny or columns > nx:                  # an image that ends after some of the bundles is accepted
             raise InputError(f"arc {number + 1} of {len(images)} has {columns} x {rows} pixels, the starting PSF has "
                              f"{nx} x {ny}; give the PSF of this camera")
     if not images:
-        raise InputError("no arc is given, needed is at least one")
+        raise InputError("no arc is given, at least one is needed")
 
 
 def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], lines: Lines,
              how: tuple[FitConfig, tuple[int, int]]) -> dict[str, Any]:
-    """What travels between ranks: numbers and arrays; reason is empty where the bundle was fitted."""
+    """The outcome as sent between ranks: numbers and arrays; reason is empty if the bundle was fitted."""
     try:
         fit = fit_bundle(images, start, fibres, lines, *how)
     except BundleError as error:
@@ -132,7 +133,7 @@ def _series_of(psf: PsfModel) -> dict[str, Array]:
 
 
 def _quality(fit: Fit) -> dict[str, float | int]:
-    """Chi squared, and the sums from which the error of the model is estimated."""
+    """Chi squared, and the sums that give the error of the model."""
     state, task = fit.state, fit.task
     excess, light = model_error(task, state)
     return {"chi2": state.chi2, "npix": state.npixel, "nspot": int(task.firm.sum()), "lines": int((fit.nline > 0).any()
@@ -163,15 +164,15 @@ def _words(part: Mapping[str, Any]) -> str:
 
 
 def left_out(unlisted: int, hot: int, most: str = "") -> str:
-    """Words on what a fit did without, "" where that is nothing; most: says that there are at most so many lines."""
-    words = [f"lines that are not listed ({most}{unlisted})"] if unlisted else []
+    """Words on what a fit left out, "" if nothing; most: prefix of the number of lines, such as "up to "."""
+    words = [f"lines that are not in the list ({most}{unlisted})"] if unlisted else []
     words += [f"hot columns ({hot})"] if hot else []
     return f", left out: {', '.join(words)}" if words else ""
 
 
 def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequence[Mapping[str, Any]],
                config: FitConfig) -> FittedPsf:
-    """One PSF of all fibres: what was fitted, and the start, moved like its neighbours, in all other places."""
+    """One PSF of all fibres: the fitted bundles, and elsewhere the starting PSF, moved like its neighbours."""
     frames = [make_frame(start, fibres, config) for fibres in instrument_bundles(start, BUNDLESIZE)]
     base = [_series_of(psf_of(frame, parameters_of(frame))) for frame in frames]
     whole = {name: np.concatenate([part[name] for part in base], axis=2 if name == "gh" else 0) for name in _SERIES}
@@ -205,7 +206,7 @@ def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequen
 
 def _move_others(whole: dict[str, Array], before: Mapping[str, Array], fitted: np.ndarray,
                  bundles: Sequence[tuple[int, int]]) -> None:
-    """Move the traces of bundles that were not fitted like the nearest ones that were, in between linearly."""
+    """Move the traces of bundles that were not fitted like those of the nearest fitted ones, interpolated linearly."""
     known = [n for n, (lo, hi) in enumerate(bundles) if fitted[lo:hi].any()]
     for name in ("x", "y"):
         moves = np.array([(whole[name] - before[name])[slice(*bundles[n])].mean(axis=0) for n in known])
@@ -215,7 +216,7 @@ def _move_others(whole: dict[str, Array], before: Mapping[str, Array], fitted: n
 
 
 def _error(found: Sequence[Mapping[str, Any]]) -> float:
-    """The model's error as a share of its light, from what the residuals have more than noise."""
+    """The relative error of the model, from the excess of the residuals over noise."""
     excess, light = (sum(part[name] for part in found if not part["reason"]) for name in ("excess", "light"))
     return float(max(np.sqrt(max(excess, 0.0) / max(light, 1e-30)), LEAST_ERROR))
 
@@ -225,7 +226,7 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
     for row, (lo, hi), part in zip(rows, ranges, found, strict=True):
         row["BUNDLE"] = start.bundle[lo] if start.bundle is not None else lo // BUNDLESIZE
         row["FIRST"], row["LAST"], row["FITTED"] = lo, hi - 1, not part["reason"]
-        row["REASON"] = part["reason"].encode("ascii", "replace")[:160].rstrip()       # FITS drops spaces at an end
+        row["REASON"] = part["reason"].encode("ascii", "replace")[:160].rstrip()       # FITS drops trailing spaces
         if not part["reason"]:
             row["NSPOT"], row["NLINE"], row["NPIX"] = part["nspot"], part["lines"], part["npix"]
             row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
@@ -236,7 +237,7 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
 
 
 def _describe(fibres: np.ndarray, psf: PsfModel, before: Mapping[str, Array], spots: np.ndarray) -> None:
-    """Chi squared and mean shift of each fibre, into its row."""
+    """Write chi squared and mean shift of each fibre into its row."""
     wave = np.linspace(psf.x.wmin, psf.x.wmax, 65)
     for column, trace, begun in (("XSHIFT", psf.x, before["x"]), ("YSHIFT", psf.y, before["y"])):
         fibres[column] = series_at(replace(trace, coeff=trace.coeff - begun), slice(None), wave).mean(axis=1)

@@ -1,4 +1,4 @@
-"""Legendre series in float64: numpy's, whose types say no more than that they are numbers."""
+"""Legendre series in float64: numpy's functions, with precise type annotations."""
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def legvander2d(u: Array, v: Array, degrees: tuple[int, int]) -> Array:
 
 
 def scaled(at: Array, ends: tuple[float, float]) -> Array:
-    """Wavelengths or rows on -1 .. 1."""
+    """Wavelengths or rows, scaled to -1 .. 1."""
     return 2 * (at - ends[0]) / (ends[1] - ends[0]) - 1
 
 
@@ -47,7 +47,7 @@ def series_at(series: Legendre, fibres: slice | int, at: Array) -> Array:
 
 
 def one_by_one(series: Legendre, fibre: IntArray, at: Array) -> Array:
-    """Values of a series at fibres (n,) and places of theirs (n,): (n,)."""
+    """Values of a series at fibres (n,) and one place on each (n,): (n,)."""
     return (_basis(series, at) * series.coeff[fibre]).sum(axis=1)
 
 
@@ -57,8 +57,8 @@ def at_rows(series: Legendre, y: Array) -> Array:
 
 
 def fit_series(at: Array, values: Array, ends: tuple[float, float], degree: int, beyond: float = np.inf) -> Legendre:
-    """Series of each fibre's values against places of its own, (nfibre, n) both; those farther beyond the ends do not
-    count."""
+    """Series of each fibre's values against its own places, (nfibre, n) both; places farther than `beyond` from the
+    ends do not count."""
     coeff = [legfit(scaled(place[on], ends), value[on], degree) for place, value in zip(at, values, strict=True)
              for on in [(place > ends[0] - beyond) & (place < ends[1] + beyond)]]
     return Legendre(np.stack(coeff), *ends)

@@ -1,4 +1,4 @@
-"""Gauss-Newton steps with the fluxes eliminated, weights from the model and odd pixels left out."""
+"""Gauss-Newton steps with the fluxes eliminated. Weights come from the model, and odd pixels are left out."""
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,24 +14,24 @@ from gpu_psf.stamps import Stamps, make_stamps, project
 
 CLIP = 5.0                      # standard deviations from which on a pixel is odd
 DAMPING = 0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0
-NARROWEST, FARTHEST = 0.3, 2.0  # pixels: no width below, no step of a trace above
-MORE = 12                       # steps at most after those
-# the curvature is made anew after a step that gains more than these shares of chi squared (shapes fixed, free) and of
-# what the step before gained: 1/4 is half of the way
+NARROWEST, FARTHEST = 0.3, 2.0  # pixels: smallest width, largest step of a trace
+MORE = 12                       # largest number of steps after those
+# the curvature is computed again after a step that gains more than these shares of chi squared (shapes fixed, free) and
+# of the gain of the previous step: 1/4 is half of the way
 LITTLE, SLOW = (0.3, 0.01), 0.25
-ENOUGH = 1.0, 1e-3              # chi squared that a step may still gain at the end; share of it while shapes are fixed
+ENOUGH = 1.0, 1e-3              # gain of chi squared at which to stop: at the end; as a share, with fixed shapes
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a series of steps works on.
+    """The data of a series of steps.
 
-    firm: (nspot,) whose light moves traces and shapes; the other spots have a flux alone
-    left_out: pixels near what is not fitted (flat); background: light that is not of spots (flat)
-    start, alone: what the prior is about, see prior.precision
+    firm: (nspot,) spots that move traces and shapes; the other spots only have a flux
+    left_out: pixels near unfitted lines (flat); background: light that does not belong to spots (flat)
+    start, alone: see prior.precision
     columns: (ncolumn, npixel) light beside the stamps of each amount of the ground that is free
-    near: (npixel,) with columns: the pixels that count besides those of stamps
-    close: spots of lines that cannot be told apart: what counts of them is their tails
+    near: (npixel,) with columns: the pixels outside stamps that count
+    close: spots of lines that cannot be separated; only their tails count
     """
 
     frame: Frame
@@ -47,7 +47,7 @@ class Task:
     near: np.ndarray | None = None
 
     def beneath(self, now: Parameters) -> Array:
-        """Light that is not on the stamps of spots, (npixel,)."""
+        """Light outside the stamps of spots, (npixel,)."""
         if self.columns is None:
             return self.background
         return self.background + now.ground[:len(self.columns)] @ self.columns
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class State:
-    """Parameters and what follows from them.
+    """Parameters, and everything that follows from them.
 
     pairs, groups, blocks: spots that share light, see pairs.py and normal.grams
     flux, variance: (nspot,) electrons and their variance; weight, residual: (npixel,) of the pixels
@@ -79,15 +79,15 @@ class State:
 
     @property
     def npixel(self) -> int:
-        """Pixels in it."""
+        """The number of pixels in the weighted sum of squares."""
         return int(np.count_nonzero(self.weight))
 
 
 def scene_of(task: Task, state: State, *, shapes: bool) -> Scene:
-    """What the normal equations are made of: light that is not firm moves nothing."""
+    """The scene for the normal equations: spots that are not firm move nothing."""
     flux = np.where(task.firm, state.flux, 0.0)
     columns = task.columns if shapes else None
-    if columns is not None and state.stamps.tail is not None:           # what tails have on the stamps
+    if columns is not None and state.stamps.tail is not None:           # the tails' light on the stamps
         columns = columns.copy()
         for k, order in enumerate(task.spots.shape.T):
             light = (flux * order)[:, np.newaxis] * state.stamps.tail.reshape(len(flux), -1)
@@ -96,7 +96,7 @@ def scene_of(task: Task, state: State, *, shapes: bool) -> Scene:
 
 
 def look(task: Task, now: Parameters, weight: Array, state: State | None = None) -> State:
-    """The state of parameters under given weights (flat): fluxes and residuals."""
+    """The state for parameters and weights (flat): fluxes and residuals."""
     stamps = (state.stamps if state is not None and state.now is now else
               make_stamps(task.frame, task.spots, now, task.pixels))
     if state is None:
@@ -114,9 +114,9 @@ def look(task: Task, now: Parameters, weight: Array, state: State | None = None)
 
 
 def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: float) -> Array:
-    """Inverse variances from the model, 0 for masked and odd pixels and those that do not count, (npixel,).
+    """Inverse variances from the model, (npixel,): 0 for masked pixels, odd pixels and pixels that do not count.
 
-    error: how wrong the model may be, as a share of its highest value nearby
+    error: the allowed error of the model, as a share of its highest value nearby
     """
     pixels = task.pixels
     model = project(pixels, stamps, flux)
@@ -132,7 +132,7 @@ def weights(task: Task, now: Parameters, stamps: Stamps, flux: Array, error: flo
 
 
 def _highest(model: Array) -> Array:
-    """The highest value in the 3 x 3 pixels around each; the rim is not asked for. Faster than scipy's filter."""
+    """The highest value in the 3 x 3 pixels around each, except on the rim. Faster than scipy's filter."""
     rows = np.pad(model, ((0, 0), (1, 1), (1, 1)))
     rows = np.maximum(np.maximum(rows[:, :-2], rows[:, 2:]), rows[:, 1:-1])
     return np.maximum(np.maximum(rows[..., :-2], rows[..., 2:]), rows[..., 1:-1])
@@ -144,9 +144,9 @@ def reweighted(task: Task, state: State, error: float) -> State:
 
 
 def look_at_others(task: Task, now: Parameters, spots: Spots, whole: Pixels, light: tuple[Array, Array]) -> State:
-    """The state of spots that a task does not have, on all pixels of its bundle.
+    """The state of other spots than those of the task, on all pixels of its bundle.
 
-    light: of the task's own spots, and that whose photons make the noise (flat both)
+    light: of the task's own spots, and the light whose photon noise counts (both flat)
     """
     own, noisy = light
     others = Task(task.frame, whole, spots, np.ones(len(spots), bool), np.zeros(own.size, bool), own, task.start)
@@ -155,9 +155,10 @@ def look_at_others(task: Task, now: Parameters, spots: Spots, whole: Pixels, lig
 
 @dataclass(frozen=True)
 class Curvature:
-    """What a step solves, made at one state and good for later ones nearby: only the gradient is theirs.
+    """The matrix of a step. It is computed at one state and used for later states nearby, which have their own
+    gradient.
 
-    matrix: the fluxes eliminated, with the prior's; known: the prior's alone; shapes: see Scene
+    matrix: with the fluxes eliminated and the prior added; known: the prior only; shapes: see Scene
     """
 
     matrix: Array
@@ -173,17 +174,17 @@ def curvature_of(task: Task, state: State, *, shapes: bool) -> Curvature:
 
 
 def step_from(task: Task, state: State, curved: Curvature) -> tuple[State, float]:
-    """One step, and the chi squared that it was to gain; the state as it is where no step gains anything.
+    """The state after one step, and the expected gain in chi squared; the unchanged state if no step gains anything.
 
-    The fluxes of a state fit best under its weights, so that the gradient by them is 0 and that by the parameters is
-    the gradient of what is left when they are eliminated. It is exact whatever state `curved` is of, and so is what
-    the steps converge to.
+    The fluxes of a state fit best under its weights. Therefore the gradient by the fluxes is 0, and the gradient by the
+    parameters equals that with the fluxes eliminated. It is exact for any state of `curved`, and so is the point to
+    which the steps converge.
     """
     scene, known = scene_of(task, state, shapes=curved.shapes), curved.known
     pull = gradient(scene) - known @ away(state.now, task.start, scene.size)
     before = state.chi2 + _known(task, state.now, known)
     own = np.diag(curved.matrix)
-    if not (own > 0).all():            # light over which spots are nothing: the checks of lines and light say so
+    if not (own > 0).all():            # light that outshines the spots; the checks of lines and light report it
         return state, 0.0
     scale = 1 / np.sqrt(own)
     unit = curved.matrix * scale * scale[:, np.newaxis]
@@ -208,7 +209,7 @@ def _known(task: Task, now: Parameters, known: Array) -> float:
 
 
 def _sensible(task: Task, now: Parameters, step: Array) -> bool:
-    """Whether widths are widths, and traces have moved no farther than derivatives reach."""
+    """Whether widths are valid, and traces have moved no farther than derivatives hold."""
     widths = task.spots.shape @ now.shape[:2].T
     frame = task.frame
     moves = step[:frame.ntrace].reshape(2 * frame.nfibre, -1)
@@ -217,10 +218,10 @@ def _sensible(task: Task, now: Parameters, step: Array) -> bool:
 
 
 def iterate(task: Task, state: State, errors: Sequence[float], *, shapes: bool) -> State:
-    """Steps with ever stricter limits for odd pixels, the last of them until nothing is gained.
+    """Steps with increasingly strict limits for odd pixels, repeated under the last limit until nothing is gained.
 
-    The curvature takes most of a step's time. It stays that of the state before as long as steps gain little of chi
-    squared, and ever less.
+    Computing the curvature takes most of a step's time. It is kept from the previous state while steps gain little chi
+    squared, and less each time.
     """
     curved, fresh = None, False
     gain = before = np.inf
@@ -238,7 +239,7 @@ def iterate(task: Task, state: State, errors: Sequence[float], *, shapes: bool) 
 
 
 def first_look(task: Task, now: Parameters) -> State:
-    """A state from nothing: fluxes as medians over the pixels of each spot's core, which an odd pixel does not move."""
+    """The first state: fluxes are medians over the pixels of each spot's core, which an odd pixel does not change."""
     stamps = make_stamps(task.frame, task.spots, now, task.pixels)
     flux = median_flux(task, stamps)
     return look(task, now, weights(task, now, stamps, flux, 0.3))
@@ -259,7 +260,7 @@ def median_flux(task: Task, stamps: Stamps) -> Array:
 
 
 def with_columns(task: Task, state: State) -> State:
-    """The state with as many amounts of ground as the task has columns; those that are new are 0."""
+    """The state with as many amounts of ground as the task has columns; new ones are 0."""
     count, now = 0 if task.columns is None else len(task.columns), state.now
     ground = np.concatenate([now.ground, np.zeros(max(count - len(now.ground), 0))])
     return look(task, replace(now, ground=ground), state.weight, state)

@@ -1,4 +1,4 @@
-"""Whether a fitted bundle is what its starting PSF and the list of lines say it is; a BundleError where it is not."""
+"""Checks of a fitted bundle against its starting PSF and the list of lines, which raise BundleError."""
 from dataclasses import replace
 
 import numpy as np
@@ -10,29 +10,29 @@ from gpu_psf.register import explained
 from gpu_psf.solve import State, Task, look_at_others
 from gpu_psf.stamps import centres, make_stamps, project
 
-SEEN, LIGHT = 0.9, 0.7      # share of the list's brighter lines that are seen, or of the light that they explain
-BRIGHT = 20.0               # light of a spot over its uncertainty, whose core is looked at
-CORE, ODD = 0.25, 0.3       # of a spot's peak: its core; share of the cores' pixels that may be odd
-WRONG = 0.15                # of its light that a model may be wrong, where this is no noise
-TOLD, FEW = 10.0, 5         # light of a spot over its uncertainty that tells a shift, and how many an arc needs
-SHIFT = 0.25                # widths of spots that arcs may be shifted against each other
-APART = 6                   # rows between a line and where there is none
-EMPTY = 0.6                 # of the distance of two fibres: as far from a place no fibre must be for it to be dark
-BESIDE = 0.2                # of the light of a bundle's lines: as much beside it is a fibre's
+SEEN, LIGHT = 0.9, 0.7      # least share of the list's brighter lines that are seen, or of the light that they explain
+BRIGHT = 20.0               # signal to noise of a spot whose core is checked
+CORE, ODD = 0.25, 0.3       # share of a spot's peak that bounds its core; largest share of odd pixels in cores
+WRONG = 0.15                # largest relative error of the model beyond noise
+TOLD, FEW = 10.0, 5         # signal to noise of a spot that measures a shift; spots that an arc needs
+SHIFT = 0.25                # largest shift of arcs against each other, in widths of spots
+APART = 6                   # rows between a line and a place without one
+EMPTY = 0.6                 # share of the distance of two fibres: a place is dark if no fibre is nearer
+BESIDE = 0.2                # share of the light of a bundle's lines: this much beside the bundle belongs to a fibre
 
 
 class BundleError(Exception):
-    """A bundle that cannot be fitted, and why."""
+    """A bundle that cannot be fitted, with the reason."""
 
 
 def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole: Pixels, light: Array) -> None:
-    """Raise BundleError where lines and light are not those of each other.
+    """Raise BundleError where lines and light do not match.
 
     what: all lines, and which were to be fitted; light: the clear light of the whole bundle
     """
     lines, chosen = what
     seen, strength = np.isin(np.arange(len(chosen)), task.spots.line[task.firm]), lines.strength[chosen]
-    if lines.listed is not None:            # on one of its orders is enough
+    if lines.listed is not None:            # one of its orders is enough
         first, which = np.unique(lines.listed[chosen], return_index=True, return_inverse=True)[1:]
         seen, strength = np.bincount(which, seen) > 0, strength[first]
     brighter = strength >= np.median(strength)
@@ -41,10 +41,9 @@ def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole:
     lit[make_stamps(task.frame, firm, state.now, whole).place] = True
     share, covered = seen[brighter].mean(), explained(light, lit.reshape(light.shape))
     if share < SEEN and covered < LIGHT:
-        raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, which account for "
-                          f"{100 * covered:.0f} % of the bright light; needed are {100 * SEEN:.0f} % of the brighter "
-                          f"lines, or {100 * LIGHT:.0f} % of the light: give the list of this lamp, or a starting PSF "
-                          "nearer by")
+        raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, with {100 * covered:.0f} % of "
+                          f"the bright light; {100 * SEEN:.0f} % of the brighter lines or {100 * LIGHT:.0f} % of the "
+                          "light are needed: give the list of this lamp, or a nearer starting PSF")
 
 
 def odd_share(task: Task, state: State) -> float:
@@ -59,19 +58,19 @@ def odd_share(task: Task, state: State) -> float:
 
 
 def check_cores(task: Task, state: State) -> None:
-    """Raise BundleError where many pixels in the cores of bright spots are odd: lines are not where the list has them.
-    Chi squared does not tell, as odd pixels are left out of it."""
+    """Raise BundleError where many pixels in the cores of bright spots are odd, because lines are not at the
+    wavelengths of the list. Chi squared does not show it, because odd pixels are left out."""
     share = odd_share(task, state)
     if share > ODD:
-        raise BundleError(f"{100 * share:.0f} % of the pixels in the cores of bright lines are not what the fit has, "
-                          f"allowed are {100 * ODD:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+        raise BundleError(f"{100 * share:.0f} % of the pixels in the cores of bright lines disagree with the fit, at "
+                          f"most {100 * ODD:.0f} % may: give the list of this lamp, or a nearer starting PSF")
 
 
 def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
-    """Pixels (x, y) by which arcs are shifted against each other, 0 where that may be noise; the same in widths.
+    """Shifts (x, y) of arcs against each other in pixels, 0 where they may be noise; and the same in widths of spots.
 
-    A spot's shift is what its residuals have of its derivatives, no pixel left out; the median over spots is taken, of
-    which odd ones do not matter. Arcs with hardly a bright spot say nothing, and hide nothing of the others.
+    A spot's shift is the projection of its residuals on its derivatives, with no pixel left out. The median over spots
+    is insensitive to odd ones. Arcs with too few bright spots are not counted, and do not affect the others.
     """
     stamps, spots = state.stamps, task.spots
     variance = (task.pixels.read_variance + np.maximum(project(task.pixels, stamps, state.flux), 0.0)).ravel()
@@ -92,16 +91,16 @@ def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
 
 
 def check_arcs(task: Task, state: State) -> None:
-    """Raise BundleError where arcs are shifted against each other: the fit is then in none of their places."""
+    """Raise BundleError where arcs are shifted against each other, so that the fit agrees with none of them."""
     apart, widths = arcs_apart(task, state)
     if widths.max() > SHIFT:
         raise BundleError(f"the arcs are shifted against each other by {apart[0]:.2f} pixels in x, {apart[1]:.2f} in y "
-                          f"or more, allowed are {SHIFT:g} widths of spots: fit them one by one")
+                          f"or more, at most {SHIFT:g} widths of a spot are allowed: fit them one by one")
 
 
 def model_error(task: Task, state: State) -> tuple[float, float]:
-    """Sums whose ratio is the square of the model's error as a share of its light, as the residuals have it beyond
-    noise: residual^2 has the mean 1/w + error^2 model^2 and, without error, the variance 2/w^2."""
+    """Sums whose ratio is the square of the model's relative error, from the excess of the residuals over noise:
+    residual^2 has the mean 1/w + error^2 model^2 and, without error, the variance 2/w^2."""
     good = state.weight > 0
     model = (task.pixels.value.ravel() - task.beneath(state.now) - state.residual)[good]
     w, r = state.weight[good], state.residual[good]
@@ -109,26 +108,28 @@ def model_error(task: Task, state: State) -> tuple[float, float]:
 
 
 def check_error(task: Task, state: State) -> None:
-    """Raise BundleError where spots differ from the model by a large share of their light, beyond what noise makes."""
+    """Raise BundleError where spots differ from the model by a large share of their light, beyond noise."""
     excess, light = model_error(task, state)
     if excess > WRONG**2 * light and excess > 5 * np.sqrt(2 * light):
         raise BundleError(f"the spots differ from the model by {100 * np.sqrt(excess / light):.0f} % of their light, "
-                          f"allowed are {100 * WRONG:.0f} %: give the list of this lamp, or a starting PSF nearer by")
+                          f"at most {100 * WRONG:.0f} % is allowed: give the list of this lamp, or a nearer starting "
+                          "PSF")
 
 
 def check_reach(task: Task, state: State, reach: tuple[float, float]) -> None:
-    """Raise BundleError where traces moved by more than `reach` pixels (x, y): other lines were taken for these."""
+    """Raise BundleError where traces moved by more than `reach` pixels (x, y), because they followed other lines."""
     begun, firm = parameters_of(task.frame), task.spots.cut(task.firm)
     apart = [float(np.median(np.abs(now - before))) for now, before in
              zip(centres(firm, state.now), centres(firm, begun), strict=True)]
     if apart[0] > reach[0] or apart[1] > reach[1]:
-        raise BundleError(f"the traces moved by {apart[0]:.1f} and {apart[1]:.1f} pixels in x and y, allowed are "
-                          f"{reach[0]} and {reach[1]}: give the list of this lamp, or a starting PSF nearer by")
+        raise BundleError(f"the traces moved by {apart[0]:.1f} and {apart[1]:.1f} pixels in x and y, at most "
+                          f"{reach[0]} and {reach[1]} are allowed: give the list of this lamp, or a nearer starting "
+                          "PSF")
 
 
 def check_beside(task: Task, state: State, whole: Pixels) -> None:
-    """Raise BundleError where lines lie beside the bundle, a fibre's distance from the last one, where the starting PSF
-    has no fibre: then each fibre was taken for its neighbour."""
+    """Raise BundleError where there are lines one fibre's distance beside the bundle, although the starting PSF has no
+    fibre there: each fibre was then taken for its neighbour."""
     frame, now = task.frame, state.now
     if frame.nfibre < 2:
         return
@@ -153,8 +154,8 @@ def check_beside(task: Task, state: State, whole: Pixels) -> None:
         seen = (light > BESIDE * usual) & (light > 5 * np.sqrt(found[0].variance + found[1].variance))
         if seen.mean() > 0.5:
             raise BundleError(f"{int(seen.sum())} of {len(seen)} lines are seen {step[0]:+.1f} pixels beside fibre "
-                              f"{frame.first + edge} as well, where the starting PSF has no fibre: it is off by a "
-                              "fibre; give one nearer by")
+                              f"{frame.first + edge} as well, where the starting PSF has no fibre: it is off by one "
+                              "fibre; give a nearer one")
 
 
 def _dark(task: Task, edge: int, step: float) -> bool:

@@ -1,4 +1,4 @@
-"""Spots whose tails reach a bundle: its own, those of lines that cannot be told apart, those of other bundles."""
+"""Spots whose tails reach a bundle: its own, those of lines that cannot be separated, and those of other bundles."""
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,8 +23,8 @@ class Source:
 
 
 def sources_of(task: Task, state: State, whole: Pixels) -> list[Source]:
-    """The bundle's spots. Those of lines that cannot be told apart are not known each by itself; what all of them have
-    together is, and lies in one place."""
+    """The bundle's spots. Spots of lines that cannot be separated are not known individually, but their total light is,
+    and it lies in one place."""
     psf = psf_of(task.frame, state.now)
     found = [Source(psf, task.spots, np.maximum(state.flux, 0.0))]
     if task.close is not None:
@@ -36,8 +36,8 @@ def sources_of(task: Task, state: State, whole: Pixels) -> list[Source]:
 
 
 def neighbours(task: Task, state: State) -> list[Source]:
-    """The fibres before and behind the bundle within the reach of tails, moved like its first and last one, and as
-    bright as its fibres are in the median: how bright they really are is not known."""
+    """The fibres before and after the bundle within the reach of tails. They are moved like its first and last fibre.
+    Their brightness is unknown, and taken to be the median of the bundle's fibres."""
     frame, now, start = task.frame, state.now, task.frame.start
     spots, last, found = task.spots, frame.first + frame.nfibre, []
     begun = parameters_of(frame)

@@ -1,4 +1,4 @@
-"""The spots as the model has them: stamps, and their derivatives by centre and width."""
+"""The spots of the model: stamps, and their derivatives by centre and width."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,12 @@ IMAGES = 5           # of a spot: itself, its derivatives by x, y, sigma x, sigm
 
 @dataclass(frozen=True)
 class Stamps:
-    """Spots of one electron each, before they are normalised to sum 1 (the flux of a fit takes that up).
+    """Spots of one electron each, not normalised to sum 1 (the fitted flux absorbs the factor).
 
     image: (n, IMAGES, ny, nx); open: (n, ny, nx) 0 where the model is negative and is clipped
     tail: (n, ny, nx) tails of amplitude 1, where their amplitude is fitted
     px, py: (n, degree + 1, nx or ny) profiles; x, y, sigma: centres and widths
-    place: (n, ny * nx) where the pixels stand in Pixels.value.ravel()
+    place: (n, ny * nx) indices of the pixels in Pixels.value.ravel()
     """
 
     image: Array

@@ -1,10 +1,10 @@
-"""Tabulated spots from arcs: what the Gauss-Hermite spots of a fitted bundle leave, as smooth functions.
+"""Tabulated spots from arcs: the residuals of the Gauss-Hermite spots of a fitted bundle, as smooth functions.
 
-The light of a spot of flux f is f (g(r) + sum_k b_k c_k(r)), r the distance of a pixel from the spot's centre: g is the
-Gauss-Hermite spot as fitted, b_k are the polynomials of the shapes in wavelength and across the bundle, and c_k are
-quintic splines with some knots per pixel, as tables have them (`gpu_extract.spots.tables`). Fluxes and all c_k are
-solved together by least squares, overlapping spots included, by conjugate gradients. A prior holds c_k to a share of
-the light that g has nearby: where there is no light, nothing is made up.
+The light of a spot of flux f is f (g(r) + sum_k b_k c_k(r)), r the distance of a pixel from the spot's centre. g is the
+fitted Gauss-Hermite spot, b_k are the polynomials of the shapes in wavelength and across the bundle, and c_k are
+quintic splines with some knots per pixel, as in tables (`gpu_extract.spots.tables`). Fluxes and all c_k are solved
+together by least squares with conjugate gradients, including overlapping spots. A prior limits c_k to a share of the
+light that g has nearby, so that nothing is invented where there is no light.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +21,11 @@ from gpu_psf.prepare import psf_of, shape_basis
 from gpu_psf.solve import State, Task, reweighted
 from gpu_psf.stamps import project
 
-ERRORS = 0.1, 0.05, 0.02, 0.02      # how wrong the model may be for pixels to count, as a share of the light nearby
-SHARE, FLOOR, CHANGE = 0.1, 1e-4, 0.3       # of the prior: of the light nearby, of the peak; for what changes
-UNEVEN = 0.003                      # of a spot's light: no spot says more about the shape than this
-EXTRA = 2                           # wavelengths of a table beyond the shapes' own degree
-ENOUGH, MOST_STEPS = 1e-3, 200      # residual of the conjugate gradients, and steps
+ERRORS = 0.1, 0.05, 0.02, 0.02      # allowed error of the model for pixels to count, as a share of the light nearby
+SHARE, FLOOR, CHANGE = 0.1, 1e-4, 0.3       # of the prior: of the light nearby, of the peak; for varying terms
+UNEVEN = 0.003                      # share of a spot's light: no spot determines the shape better than this
+EXTRA = 2                           # wavelengths of a table in addition to the shapes' degree
+ENOUGH, MOST_STEPS = 1e-3, 200      # residual of the conjugate gradients, and largest number of steps
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FittedTable:
 
 
 def fit_table(fit: Fit, positions: int) -> FittedTable:
-    """Fit c_k to what the Gauss-Hermite spots of a bundle leave; positions: knots per pixel."""
+    """Fit c_k to the residuals of the Gauss-Hermite spots of a bundle; positions: knots per pixel."""
     task, state = fit.task, fit.state
     plain, splines = state.stamps, splines_of(fit, positions)
     known = _prior(fit, positions)
@@ -114,7 +114,7 @@ def _prior(fit: Fit, positions: int) -> Array:
 
 
 def _step(task: Task, state: State, splines: Splines, known: Array, terms: Array) -> Array:
-    """What the terms are to be changed by, fluxes free: (norder, knots y, knots x)."""
+    """The change of the terms, with free fluxes: (norder, knots y, knots x)."""
     from scipy.sparse.linalg import LinearOperator, cg
 
     stamps, count = state.stamps, len(task.spots)
@@ -156,7 +156,7 @@ def stamps_in(table: FittedTable, config: FitConfig) -> Array:
     fibre, wave = np.repeat(np.arange(frame.nfibre), len(waves)), np.tile(waves, frame.nfibre)
     knots = np.tensordot(shape_basis(frame, fibre, wave), table.terms, axes=1)
     more = np.einsum("pyj,sji,qxi->spqyx", y, knots, x, optimize=True).reshape(stamps.shape)
-    light = fit.state.stamps.image[:, 0].sum(axis=(1, 2)).mean()        # of spots of the fit; those here have 1
+    light = fit.state.stamps.image[:, 0].sum(axis=(1, 2)).mean()        # of spots of the fit; the sum here is 1
     return np.maximum(stamps + more / light, 0.0)
 
 
@@ -165,12 +165,12 @@ def check_tables(start: PsfModel, config: FitConfig) -> None:
     (ny, nx), waves = start.stamp, config.degree_wave + 1 + EXTRA
     numbers = start.nfibre * waves * config.positions**2 * ny * nx
     if not (ny % 2 and nx % 2 and max(ny, nx) <= MOST_SIDE):
-        raise InputError(f"{start.name}: its stamps have {nx} x {ny} pixels, tables need odd numbers up to "
-                         f"{MOST_SIDE}: start from another PSF, as gpu_psf start makes it")
+        raise InputError(f"{start.name}: its stamps have {nx} x {ny} pixels, must be odd numbers up to {MOST_SIDE} for "
+                         "tables: start from another PSF, as made by gpu_psf start")
     if numbers > MOST_NUMBERS:
         raise InputError(f"tables of {start.nfibre} fibres at {waves} wavelengths with {config.positions} x "
-                         f"{config.positions} positions are {numbers} numbers, allowed are {MOST_NUMBERS}: give fewer "
-                         "--positions, or a lower --wave-degree")
+                         f"{config.positions} positions are {numbers} numbers, at most {MOST_NUMBERS} are allowed: "
+                         "give fewer --positions, or a lower --wave-degree")
 
 
 def table_waves(ends: tuple[float, float], config: FitConfig) -> Array:
@@ -180,7 +180,7 @@ def table_waves(ends: tuple[float, float], config: FitConfig) -> Array:
 
 def with_tables(psf: PsfModel, ranges: Sequence[tuple[int, int]], tables: Sequence[Array | None],
                 config: FitConfig) -> PsfModel:
-    """A PSF with the tables of bundles; the spots of other fibres become tables as they are."""
+    """A PSF with the tables of bundles; the spots of other fibres are tabulated unchanged."""
     core = psf.cores[0]
     domain = core.gh.wmin, core.gh.wmax
     waves = table_waves(domain, config)

@@ -1,6 +1,6 @@
 """The tail of spots: amplitude r2 / (core^2 + r2)^(1 + index / 2), r2 = (dx xscale)^2 + (dy yscale)^2.
 
-Its amplitude may be fitted, its shape is given. It goes on beyond the stamps; that part is light between the lines.
+Its amplitude may be fitted; its shape is given. It continues beyond the stamps, where it is light between the lines.
 """
 from dataclasses import replace
 
@@ -11,12 +11,12 @@ from gpu_extract.passes.crosstalk import add_tails
 from gpu_psf.data import TAIL, FitConfig, Frame, Pixels, Spots
 from gpu_psf.series import one_by_one
 
-RADIUS = 60.0           # pixels up to which a tail goes on
+RADIUS = 60.0           # pixels at which a tail ends
 _SHAPE = "core", "xscale", "yscale", "index"
 
 
 def with_tail(start: PsfModel, config: FitConfig) -> PsfModel:
-    """A starting PSF with the tail whose amplitude is to be fitted: amplitude 0 where it has none."""
+    """A starting PSF with the tail whose amplitude is to be fitted, with amplitude 0 if it has none."""
     if config.tail is None:
         return start
     same = start.cores[0].gh.same

@@ -1,4 +1,5 @@
-"""Lines that the list does not have: their pixels are left out, or shapes of spots beside them grow to have them."""
+"""Lines that are not in the list. Their pixels are left out; otherwise the shapes of spots beside them would absorb
+them."""
 import numpy as np
 
 from gpu_extract.data import Array, IntArray
@@ -7,16 +8,16 @@ from gpu_psf.prepare import traces_at
 from gpu_psf.solve import State, Task
 from gpu_psf.stamps import centres
 
-NEAR = 2.5          # rows from a line of the list: what is nearer is its own light
+NEAR = 2.5          # rows from a line of the list within which light is its own
 VALLEY = 4          # rows on both sides in which there must be less light than on a line,
-CLEAR = 10.0, 0.03  # by so many standard deviations, and by this share of what lines of the list have
-APART = 1.0         # rows by which a line may lie elsewhere in a fibre
-REACH = 3.5, 1.0    # widths of a spot that are left out, but for so many of a line of the list: 84 % of its light
+CLEAR = 10.0, 0.03  # by this many standard deviations, and by this share of the light of lines of the list
+APART = 1.0         # rows by which a line may differ between fibres
+REACH = 3.5, 1.0    # widths of a spot to leave out, except within this many of a line of the list: 84 % of its light
 
 
 def light_of_no_line(task: Task, state: State, whole: Pixels) -> tuple[np.ndarray, int]:
     """The pixels of a task, (npixel,) bool, with lines that are seen in more than half of a bundle's fibres with light
-    and are none of the list's, and how many such lines there are; whole: all pixels of the bundle."""
+    but are not in the list, and the number of such lines; whole: all pixels of the bundle."""
     frame, now = task.frame, state.now
     out: np.ndarray = np.zeros(task.pixels.value.shape, bool)
     wave, rows = np.linspace(*frame.x_range, 512), np.arange(len(whole.stored)) + whole.y0
@@ -58,7 +59,7 @@ def _along(whole: Pixels, exposure: int, at: IntArray) -> tuple[Array, Array]:
 
 
 def _peaks(light: Array, error: Array, listed: Array, bright: IntArray) -> IntArray:
-    """Rows with a line that is none of those `listed`; bright: rows of some that are."""
+    """Rows with a line that is not among those `listed`; bright: rows of some that are."""
     around = np.lib.stride_tricks.sliding_window_view(np.pad(light, VALLEY, mode="edge"), 2 * VALLEY + 1, axis=0)
     valley = np.maximum(around[:, :VALLEY].min(axis=1), around[:, VALLEY + 1:].min(axis=1))
     height, usual = light - valley, np.median(light[bright]) if len(bright) else np.inf
@@ -68,7 +69,7 @@ def _peaks(light: Array, error: Array, listed: Array, bright: IntArray) -> IntAr
 
 
 def _common(seen: list[Array], apart: float, most: float) -> list[float]:
-    """Wavelengths at which more than so many fibres have a line, no farther apart than that."""
+    """Wavelengths at which more than `most` fibres have a line, within `apart` of each other."""
     wave, fibre = np.concatenate(seen), np.repeat(np.arange(len(seen)), [len(part) for part in seen])
     order = np.argsort(wave)
     groups = np.split(order, 1 + np.flatnonzero(np.diff(wave[order]) > apart)) if len(order) else []

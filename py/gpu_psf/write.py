@@ -15,15 +15,15 @@ from gpu_psf.shift.run import Reference, ShiftedPsf
 
 _CARRIED = ("CAMERA", "INSTRUME", "TELESCOP", "DETECTOR", "SPECGRPH", "NIGHT", "EXPID")
 
-FITTED = "FITTED"               # in place of FIBRES in a file of tables
+FITTED = "FITTED"               # instead of FIBRES in a file of tables
 SHIFTS = np.dtype([("FIBER", "i4"), ("XSHIFT", "f8"), ("YSHIFT", "f8")])
 
 
 def write_fitted(path: FileName, fitted: FittedPsf, *, cards: Sequence[Card], config: FitConfig,
                  inputs: Sequence[str]) -> None:
-    """Write a fitted PSF, whole or not at all.
+    """Write a fitted PSF, completely or not at all.
 
-    cards: header of the first arc, of which what says who is who is carried over; inputs: names of the files it was
+    cards: header of the first arc, whose identifying cards are carried over; inputs: names of the files it was
     made from: arcs, then the starting PSF
     Raises OutputError.
     """
@@ -35,7 +35,7 @@ def write_fitted(path: FileName, fitted: FittedPsf, *, cards: Sequence[Card], co
            Card("FITTAIL", config.tail is not None, "whether the amplitude of tails was fitted"),
            Card("FITCONT", config.continuum, "where light beside the lines was fitted"))
     carried = tuple(card for card in cards if card.key in _CARRIED)
-    tabulated = fitted.psf.tabulated            # whose files have the fibres of the tables in an HDU FIBRES
+    tabulated = fitted.psf.tabulated            # its files hold the fibres of the tables in an HDU FIBRES
     write_psf(path, fitted.psf, cards=(*carried, *own), status=None if tabulated else fitted.fibres["STATUS"],
               continuum=None if tabulated else fitted.continuum,
               tables={FITTED if tabulated else "FIBRES": fitted.fibres, "BUNDLES": fitted.bundles,
@@ -43,7 +43,7 @@ def write_fitted(path: FileName, fitted: FittedPsf, *, cards: Sequence[Card], co
 
 
 def write_shifted(path: FileName, found: ShiftedPsf, *, cards: Sequence[Card], inputs: tuple[str, str]) -> None:
-    """Write the PSF of an exposure, whole or not at all.
+    """Write the PSF of an exposure, completely or not at all.
 
     cards: header of the exposure; inputs: names of the exposure and of the PSF
     Raises OutputError.
@@ -54,7 +54,7 @@ def write_shifted(path: FileName, found: ShiftedPsf, *, cards: Sequence[Card], i
         rows[name] = legval(0.0, shift.series().T)          # at the middle wavelength
     own = (Card("FITTER", f"gpu_psf {__version__}"), Card("IN_IMG", os.path.basename(inputs[0])[:60]),
            Card(ORIGIN, os.path.basename(inputs[1])[:60]),
-           Card("YREF", str(found.reference), "what the shift in y is measured against"),
+           Card("YREF", str(found.reference), "reference of the shift in y"),
            Card("XSHERR", found.x.error(), "pixels, largest uncertainty of the shift in x"),
            *([Card("YSHERR", found.y.error(), "pixels, the same in y")] if found.reference is Reference.LINES else []))
     carried = tuple(card for card in cards if card.key in _CARRIED)

@@ -1,1 +1,1 @@
-"""The stressor: loads of known size for GPUs and CPUs, campaigns of them, and what they say about a machine."""
+"""The stressor: loads of known size for GPUs and CPUs, campaigns of loads, and verdicts on a machine."""

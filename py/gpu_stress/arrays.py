@@ -8,7 +8,7 @@ from gpu_stress.backend import Module
 from gpu_stress.spec import Spec
 from gpu_stress.work import Leg, Work, uniform, unit_roundoff
 
-CHUNK = 2**13          # elements that the host looks at in one go
+CHUNK = 2**13          # elements that the host checks at once
 
 
 class Fft(Work):
@@ -50,7 +50,7 @@ class Fft(Work):
 
 
 class Copy(Work):
-    """Host to device and back; what comes back must be the same bit by bit."""
+    """Host to device and back; the result must be identical bit by bit."""
 
     def __init__(self, spec: Spec, module: Module):
         super().__init__(spec, module, 5)
@@ -115,7 +115,7 @@ class Rand(Work):
         return xp.where(wrong, xp.inf, worst)
 
     def spoil(self) -> None:
-        """One number leaves the range."""
+        """Move one number out of the range."""
         self.module.synchronise()
         drawn = self._latest().reshape(-1)
         drawn[drawn.size // 2] = 2
@@ -124,8 +124,8 @@ class Rand(Work):
 def _largest(xp: Any, result: Any, wanted: Any, work: Any) -> Any:
     """The largest magnitude among real and imaginary parts of the difference; NaN if there is one.
 
-    Made in pieces of the size of `work`, so that the next cycle finds heap and cache about as it
-    would without the check.
+    It is computed in pieces of the size of `work`, so that the next cycle finds heap and cache much as it would
+    without the check.
     """
     result, wanted = result.reshape(-1), wanted.reshape(-1)
     worst = xp.zeros((), work.real.dtype)

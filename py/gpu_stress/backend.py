@@ -34,13 +34,13 @@ class Timeline:
         self._marks.append(now())
 
     def seconds(self) -> list[float]:
-        """Wait for the last mark; seconds between successive marks, which are then forgotten."""
+        """Wait for the last mark; returns the seconds between successive marks, which are then cleared."""
         marks, self._marks = self._marks, []
         return [b - a for a, b in pairwise(marks)]
 
 
 class Module:
-    """What a test needs of an array library; here numpy, whose "device" is another array in the same memory.
+    """The array library as a test uses it; here numpy, whose "device" is another array in the same memory.
 
     xp: the array namespace, numpy or cupy
     """
@@ -108,9 +108,9 @@ class _EventTimeline(Timeline):
 
 
 class CupyModule(Module):
-    """One CUDA device through cupy; all work goes to one stream of its own.
+    """One CUDA device through cupy; all work goes to its own stream.
 
-    Raises InputError, one line, where cupy or the device is missing.
+    Raises InputError, one line, if cupy or the device is missing.
     """
 
     name = "cupy"
@@ -120,7 +120,7 @@ class CupyModule(Module):
         self._number = device
         count = device_count(cupy)
         if device >= count:
-            raise InputError(f"device is {device}, but there are {count} CUDA devices: choose 0 to {count - 1}")
+            raise InputError(f"device is {device}, must be 0 to {count - 1}: there are {count} CUDA devices")
         cupy.cuda.Device(device).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._stream.use()
@@ -169,7 +169,7 @@ class CupyModule(Module):
 
 
 def open_module(name: str, device: int = 0) -> Module:
-    """The array module of that name; raises InputError where it cannot be used here."""
+    """The array module of that name; raises InputError if it cannot be used here."""
     if name == "numpy":
         return Module()
     if name == "cupy":
@@ -178,12 +178,12 @@ def open_module(name: str, device: int = 0) -> Module:
 
 
 def device_count(cupy: Any = None) -> int:
-    """Number of CUDA devices that can be seen; raises InputError without cupy or without any."""
+    """Number of visible CUDA devices; raises InputError without cupy or without a device."""
     cupy = cupy or _import_cupy()
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:
-        raise NoDevice(f"a CUDA device and there is none ({error})",
+        raise NoDevice(f"a CUDA device, but none was found ({error})",
                        "use -m numpy, or a machine with a GPU") from error
     if count == 0:
         raise NoDevice("a CUDA device and there is none", "use -m numpy, or a machine with a GPU")

@@ -1,4 +1,4 @@
-"""Run one test: warm up, time every cycle, check its result, count what is wrong.
+"""Runs one test: warms up, times every cycle, checks its result, counts errors.
 
 Only the legs are timed; preparing the next cycle and checking lie between the
 marks. The queue of a device never holds more than a block of cycles: after each
@@ -22,21 +22,21 @@ WORKS: dict[str, type[Work]] = {"fft": Fft, "copy": Copy, "rand": Rand, "gemm": 
 BLOCK_SECONDS = 0.05
 BLOCK_CYCLES = 500
 WARM_SECONDS = 0.02
-NAMED = 5             # wrong cycles whose numbers are kept
+NAMED = 5             # number of wrong cycles that are recorded
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one process measured.
+    """The measurements of one process.
 
-    status: "ok", "wrong", "out of memory", "unsupported" or "failed"; message: why not ok, one line
+    status: "ok", "wrong", "out of memory", "unsupported" or "failed"; message: the reason, one line
     cycles, seconds: timed cycles and the sum of their times; interval: epoch seconds of the timed loop
     progress: [cycles done, epoch seconds] after each block
     nbytes: one array, one way; up, down: bytes moved in all; flop: in all, or None
     cycle: median, p16, p84, min, max of the cycle times in seconds; legs: median of each part
-    checked: results checked, those of the warm-up that was asked for included; errors: how many were wrong,
+    checked: results checked, including those of the requested warm-up; errors: how many were wrong,
         at any time; wrong: the first wrong cycles
-    worst, bound: the largest measure (None: not a number) and what it may be
+    worst, bound: the largest measure (None: not a number), and its bound
     """
 
     spec: dict[str, Any]
@@ -61,7 +61,7 @@ class Result:
 
 
 def make_work(spec: Spec, module: Module) -> Work:
-    """The test of a spec, ready to run. Raises OutOfMemory where it does not fit."""
+    """The test of a spec, ready to run. Raises OutOfMemory if it does not fit."""
     if spec.test == "extract":
         from gpu_stress.extract import Extract  # loads the simulator and the whole extraction
 
@@ -74,7 +74,7 @@ def run_test(spec: Spec, ready: Callable[[], None] | None = None) -> Result:
 
     ready: called between warm-up and clock (it waits for the other processes)
 
-    Raises Unsupported, OutOfMemory, and InputError where the module cannot be used here.
+    Raises Unsupported, OutOfMemory, and InputError if the module cannot be used here.
     """
     spec.supported()
     module = open_module(spec.module, spec.device)
@@ -89,7 +89,7 @@ def run_test(spec: Spec, ready: Callable[[], None] | None = None) -> Result:
 
 
 def recorded(spec: Spec, ready: Callable[[], None] | None = None) -> Result:
-    """As run_test, but what does not fit or does not exist is a result too."""
+    """As run_test, but a test that does not fit or does not exist is also a result."""
     try:
         return run_test(spec, ready)
     except (Unsupported, OutOfMemory) as error:
@@ -106,7 +106,7 @@ class _Run:
         self._measures: list[tuple[int, float]] = []
 
     def result(self, ready: Callable[[], None] | None) -> Result:
-        """Warm up, go, and say what came out."""
+        """Warm up, run, and return the result."""
         spec = self._spec
         each = self._warm_up()
         if ready is not None:
@@ -123,9 +123,9 @@ class _Run:
         return self._summary(progress)
 
     def _warm_up(self) -> float:
-        """The cycles that were asked for, checked, and more of them till caches and clocks are warm.
+        """Run the requested cycles, with checks, and more until caches and clocks are warm.
 
-        Returns seconds per cycle, checks included.
+        Returns seconds per cycle, including checks.
         """
         warmup = self._spec.warmup
         if warmup == 0:
@@ -146,7 +146,7 @@ class _Run:
         return done > 0 and self._spec.seconds is not None and elapsed >= self._spec.seconds
 
     def _block(self, cycles: range) -> None:
-        """Queue a block of cycles with their checks, then read what they took and how right they are."""
+        """Queue a block of cycles with their checks, then read their times and errors."""
         work, mark, runs = self._work, self._timeline.mark, [leg.run for leg in self._work.legs]
         measures = []
         for cycle in cycles:
@@ -160,7 +160,7 @@ class _Run:
             if cycle % self._spec.check_every == 0:
                 measures.append((cycle, work.measure()))
         times = self._timeline.seconds()
-        stride = len(runs) + 1       # from the last mark of a cycle to the next cycle nothing is worked
+        stride = len(runs) + 1       # no work between the last mark of a cycle and the next cycle
         self._rows += [times[i:i + stride - 1] for i in range(0, len(times), stride)]
         values = self._module.values([m for _, m in measures])
         self._measures += [(c, float(v)) for (c, _), v in zip(measures, values, strict=True)]

@@ -1,4 +1,4 @@
-"""The project's own extraction as a stress test: real kernels on a small simulated frame, on one thread."""
+"""The extraction as a stress test: real kernels on a small simulated frame, on one thread."""
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ PULL_LIMIT = 7.0
 class Scene:
     """A simulated frame with its truth.
 
-    truth: (nfibre, ntruth) electron/Angstrom on bins of STEP; before: how many precede the grid's first bin
+    truth: (nfibre, ntruth) electron/Angstrom on bins of STEP; before: number of bins before the grid's first one
     """
 
     image: Image
@@ -41,7 +41,7 @@ def scene_of(grid: tuple[float, float, float], nfibre: int, seed: int) -> Scene:
 
 
 class Extract(Work):
-    """Extract a frame again and again; the spectra must fit the truth, and be the same bits every time.
+    """Extract a frame repeatedly; the spectra must agree with the truth, and be identical every time.
 
     With n independent errors of unit size the sum of their squares is n +- sqrt(2 n): the pulls of the
     fluxes against the truth, seen through the resolution matrix, may be off by 7 of that (probability
@@ -66,7 +66,7 @@ class Extract(Work):
     def _compute(self) -> None:
         frame = extract(self._scene.image, self._scene.psf, self._config)
         if frame is None:
-            raise InternalError("the extraction gave no frame")
+            raise InternalError("the extraction returned no frame")
         self._result = frame
 
     def measure(self) -> Any:
@@ -77,7 +77,7 @@ class Extract(Work):
         return abs(pull_excess(frame, self._scene)) if same else np.inf
 
     def spoil(self) -> None:
-        """The last bit of one flux."""
+        """Change the last bit of one flux."""
         flux = self._result.flux
         middle = np.unravel_index(flux.size // 2, flux.shape)
         flux[middle] = np.nextafter(flux[middle], np.inf)
@@ -86,7 +86,7 @@ class Extract(Work):
 def pull_excess(frame: Frame, scene: Scene) -> float:
     """(sum of squared pulls - n) / sqrt(2 n) over the bins that were extracted.
 
-    Bins that see light from beyond the grid, where no resolution is known, are left out.
+    Bins with light from beyond the grid, where the resolution is unknown, are left out.
     """
     n, nwave = frame.ndiag, len(frame.wave)
     inner = slice(n, nwave - n)

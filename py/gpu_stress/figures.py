@@ -26,7 +26,7 @@ WIDTH, ACROSS = 4.2, 3
 
 
 def rate_figure(campaign: Campaign, path: Path) -> None:
-    """Bytes per second, and GFlop/s where they are counted, of one process against the array's shape."""
+    """Bytes per second, and GFlop/s if counted, of one process against the array's shape."""
     rows = [r for r in campaign.rows if r.procs == 1 and r.rate]
     tests = list(dict.fromkeys(r.test for r in rows))
     panels: list[tuple[str, str, Callable[[Row], float | None]]] = [
@@ -81,13 +81,13 @@ def sharing_figure(campaign: Campaign, path: Path) -> None:
         ax.set_xticks(sorted({n for _, n in gain}))
         ax.set_ylim(0, max([*(g for g in gain.values()), 1.0]) * 1.15)
         ax.grid(True, alpha=0.3)
-        ax.set_ylabel("work together / work of one alone", fontsize=8)
-    _legend(figure, axes, len(tests), extra="grey: each as fast as alone (full), no gain (dotted)")
+        ax.set_ylabel("rate of all together / rate of one alone", fontsize=8)
+    _legend(figure, axes, len(tests), extra="grey: each as fast as alone (solid), no gain (dotted)")
     save(figure, path)
 
 
 def time_figure(campaign: Campaign, path: Path) -> None:
-    """Time lines of the samples; pauses between runs are cut out."""
+    """Time lines of the samples, without pauses between runs."""
     samples = campaign.samples
     minute = running_minutes(samples)
     busy = dict(cores_busy(samples))
@@ -102,7 +102,8 @@ def time_figure(campaign: Campaign, path: Path) -> None:
                   for s in samples]
         if any(v is not None for v in values):
             panels.append((title, values))
-    figure, axes = _grid(len(panels), 1, f"While it ran, {campaign.label}", width=10.5, height=1.5)
+    figure, axes = _grid(len(panels), 1, "State of the machine during the run, "
+                                         f"{campaign.label}", width=10.5, height=1.5)
     tests = _shade(axes[:, 0], campaign, minute)
     for ax, (title, values) in zip(axes[:, 0], panels, strict=True):
         steps = title == "processes"
@@ -111,19 +112,19 @@ def time_figure(campaign: Campaign, path: Path) -> None:
         ax.set_ylabel(title, fontsize=8)
         ax.set_ylim(0, 1.08 * max((v for v in values if v), default=1.0))
         ax.margins(x=0.01)
-    axes[-1, 0].set_xlabel("minutes of running, pauses cut out; red lines: a GPU held back its clocks")
+    axes[-1, 0].set_xlabel("minutes of running time, without pauses; red lines: a GPU reduced its clocks")
     figure.legend(tests.values(), tests, loc="outside lower center", ncols=8, fontsize=7)
     save(figure, path)
 
 
 def running_minutes(samples: Sequence[dict[str, Any]]) -> np.ndarray:
-    """Minutes since the first sample, with pauses of more than PAUSE seconds cut down to that."""
+    """Minutes since the first sample, with longer pauses shortened to PAUSE seconds."""
     times = np.array([s["t"] for s in samples])
     return np.concatenate([[0.0], np.cumsum(np.clip(np.diff(times), 0.0, PAUSE))]) / 60
 
 
 def _shade(axes: Sequence["Axes"], campaign: Campaign, minute: np.ndarray) -> dict[str, Any]:
-    """Colour the background by test, mark where clocks were held back; {test: its patch}."""
+    """Colour the background by test, and mark reduced clocks; returns {test: its patch}."""
     samples = campaign.samples
     tests = [_test_of(s["set"], campaign) for s in samples]
     patches: dict[str, Any] = {}
@@ -170,7 +171,7 @@ def ratio_figure(pairs: Sequence[tuple[Row, Row]], title: str, path: Path) -> No
 
 
 def draw(campaigns: Sequence[Campaign], folder: Path) -> list[tuple[Path, str]]:
-    """All plots that the data allow; (file, what it shows) of each."""
+    """Draw all plots that the data allow; returns (file, caption) of each."""
     made: list[tuple[Path, str]] = []
 
     def add(name: str, caption: str, draw_it: Callable[[Path], None]) -> None:
@@ -204,7 +205,7 @@ def _grid(rows: int, columns: int, title: str, width: float | None = None,
 
 
 def _legend(figure: "Figure", axes: Any, used: int, extra: str = "") -> None:
-    """One legend for all panels, below them; panels that are not used disappear."""
+    """Draw one legend below all panels, and remove unused panels."""
     for ax in axes.flat[used:]:
         ax.set_visible(False)
     entries: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What is here and how fast it is: processor, GPUs, versions, MPS, measured bandwidths and rates."""
+"""Facts about the machine: processor, GPUs, versions, MPS, measured bandwidths and rates."""
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,15 +19,15 @@ def device_info(module: str | None = None, *, measure: bool = True,
                 environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Facts and measurements as plain values; `info_lines` makes text of them.
 
-    module: "numpy": the processor only; "cupy": InputError unless there is a GPU; None: what there is
+    module: "numpy": the processor only; "cupy": InputError unless there is a GPU; None: whatever there is
     measure: copy bandwidth each way, page-locked and pageable, and the float64 rate of a matrix product
-    environ: the process's environment, where MPS is announced
-    Raises InputError for an unknown module, or for cupy where it cannot be used.
+    environ: the process's environment, which announces MPS
+    Raises InputError for an unknown module, or for cupy if it cannot be used.
     """
     if module not in (None, "numpy", "cupy"):
         raise InputError(f"module is {module!r}, must be numpy or cupy")
     probe, no_driver = open_probe()
-    count, no_cupy = 0, "not asked for"
+    count, no_cupy = 0, "not requested"
     if module != "numpy":
         try:
             count, no_cupy = device_count(), ""
@@ -45,7 +45,7 @@ def device_info(module: str | None = None, *, measure: bool = True,
 
 
 def measured(module: str, device: int) -> dict[str, Any]:
-    """Bytes per second each way, operations per second in float64, errors found on the way."""
+    """Bytes per second each way, operations per second in float64, and errors found meanwhile."""
     found: dict[str, Any] = {"errors": 0}
     for kind, pinned in (("pinned", True), ("pageable", False)):
         if pinned and module == "numpy":
@@ -81,7 +81,7 @@ def info_lines(info: Mapping[str, Any]) -> list[str]:
                   f"{gpu['compute_capability']}; CUDA {gpu['cuda_runtime']}, driver for {gpu['cuda_driver']}, "
                   f"cupy {gpu['version']}{_measured(gpu)}"]
     if not info["gpus"]:
-        lines.append(f"GPU: none can be used: {info['no_gpu']}")
+        lines.append(f"GPU: none usable: {info['no_gpu']}")
     lines += [f"driver {d['driver']}: device {d['index']} is {d['name']}, "
               + ("power limit unknown" if d["power_limit"] is None else f"power limit {d['power_limit']:.0f} W")
               for d in info["driver"]]

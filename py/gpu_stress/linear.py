@@ -1,6 +1,6 @@
 """Tests of dense linear algebra: gemm, cholesky, eigh, one matrix or a batch.
 
-Each is checked by what it does to vectors of +1 and -1, for which the right
+Each is checked by its product with vectors of +1 and -1, for which the right
 answer was computed on the host in double precision: as sensitive to one wrong
 element as the full residual, at the cost of a matrix-vector product.
 Errors behave like sums of independent roundings (Higham & Mary 2019, SIAM J.
@@ -18,7 +18,7 @@ from gpu_stress.work import Work, check_memory, signs, uniform, unit_roundoff
 
 
 class _Linear(Work):
-    """Input matrix up, something computed, result down.
+    """Input matrix up, a computation, result down.
 
     flop: of a cycle, for real numbers; complex ones take 4 times as many
     """
@@ -45,7 +45,7 @@ class _Linear(Work):
         raise NotImplementedError
 
     def _answer(self, source: np.ndarray) -> np.ndarray:
-        """What a right result does to the test vector: as A does, unless said otherwise."""
+        """The product of a right result with the test vector: that of A, unless overridden."""
         return _wide(source) @ self._z[:, None]
 
     def _scale_of(self, source: np.ndarray) -> float:
@@ -55,7 +55,7 @@ class _Linear(Work):
         raise NotImplementedError
 
     def _apply(self, result: Any) -> Any:
-        """What the result does to the test vector."""
+        """The product of the result with the test vector."""
         raise NotImplementedError
 
     def measure(self) -> Any:

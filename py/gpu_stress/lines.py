@@ -9,7 +9,7 @@ MB, GB, GIGA = 1e6, 1e9, 1e9
 
 @dataclass(frozen=True)
 class Shared:
-    """What some processes delivered together while all of them worked.
+    """The rates of several processes together while all of them worked.
 
     seconds: their common time; cycles: done by all in it (parts of a cycle count)
     rate: cycles per second; one_way: bytes per second, one array a cycle; both_ways: bytes moved per second
@@ -28,7 +28,7 @@ class Shared:
 
 
 def result_line(result: Mapping[str, Any]) -> str:
-    """One process: the known form (bytes of one array, one way), then what it leaves out.
+    """One process: the established form (bytes of one array, one way), then further figures.
 
     Median and spread (half the range from the 16th to the 84th percentile) of the cycle times, bytes
     moved in both directions together, GFlop/s where operations are counted, errors of results checked.
@@ -45,7 +45,7 @@ def result_line(result: Mapping[str, Any]) -> str:
 
 
 def known_form(seconds: float, rate: float, bytes_per_second: float, copy: bool) -> str:
-    """The line that users and their scripts know."""
+    """The established form of the line, which users and their scripts read."""
     return f"{seconds:.3f} s, {rate:.1f} Hz, {bytes_per_second / MB:.1f} MByte/sec copy:{copy}"
 
 
@@ -79,7 +79,7 @@ def together(results: Sequence[Mapping[str, Any]]) -> Shared | None:
 
 
 def _cycles_at(progress: Sequence[Sequence[float]], when: float) -> float:
-    """Cycles done at an epoch time, between the blocks by straight lines."""
+    """Cycles done at an epoch time, interpolated linearly between blocks."""
     times = [t for _, t in progress]
     i = min(max(bisect_left(times, when), 1), len(times) - 1)
     (n0, t0), (n1, t1) = progress[i - 1], progress[i]
@@ -92,7 +92,7 @@ def gflops(flops: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """A time in a suitable unit."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"

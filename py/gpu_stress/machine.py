@@ -18,9 +18,9 @@ def machine() -> dict[str, Any]:
 
 
 def memory_available() -> int | None:
-    """Bytes that can be allocated without pushing anybody out, or None where the system does not tell.
+    """Bytes that can be allocated without swapping, or None if the system does not report it.
 
-    The least of what the kernel calls available and what a control group (a batch job) has left.
+    The smaller of what the operating system calls available and what a control group (a batch job) has left.
     """
     known = [n for n in (_meminfo("MemAvailable"), _group_left()) if n is not None]
     return min(known) if known else None

@@ -8,11 +8,11 @@ REASONS = {
     0x010: "sync boost", 0x020: "software thermal", 0x040: "hardware thermal", 0x080: "power brake",
     0x100: "display clocks", 0x200: "board limit", 0x400: "reliability"}
 MOST_XIDS = 100
-BENIGN = ("idle", "application clocks", "sync boost", "display clocks")    # no sign of trouble
+BENIGN = ("idle", "application clocks", "sync boost", "display clocks")    # not a sign of trouble
 
 
 class GpuProbe:
-    """Reads all GPUs of the machine; a quantity that a device does not tell is None.
+    """Reads all GPUs of the machine; a quantity that a device does not report is None.
 
     nvml: the module pynvml, initialised
     """
@@ -28,7 +28,7 @@ class GpuProbe:
         return [self._sample(number, handle) for number, handle in enumerate(self._handles)]
 
     def facts(self) -> list[dict[str, Any]]:
-        """What does not change: name, memory, driver, power limit."""
+        """Constant properties: name, memory, driver, power limit."""
         nvml = self._nvml
         driver = self._ask(nvml.nvmlSystemGetDriverVersion)
         return [{"index": number, "name": self._ask(nvml.nvmlDeviceGetName, handle), "driver": driver,
@@ -58,7 +58,7 @@ class GpuProbe:
             "xids": self._xids(self._events[number])}
 
     def _listen(self, handle: Any) -> Any:
-        """What collects the critical errors (XIDs) of a GPU from now on; None where its driver does not tell them."""
+        """The collector of a GPU's critical errors (XIDs) from now on; None if its driver does not report them."""
         events = self._ask(self._nvml.nvmlEventSetCreate)
         if events is None:
             return None
@@ -69,7 +69,7 @@ class GpuProbe:
         return events
 
     def _xids(self, events: Any) -> list[int] | None:
-        """The XIDs that have come in, at most as many as a sample can hold."""
+        """The XIDs received so far, at most as many as a sample can hold."""
         if events is None:
             return None
         found: list[int] = []
@@ -84,7 +84,7 @@ class GpuProbe:
             return None
 
     def _first(self, names: tuple[str, ...], *args: Any) -> Any:
-        """The answer of the first function that exists and answers: names differ between driver versions."""
+        """The answer of the first function that exists and succeeds: names differ between driver versions."""
         for name in names:
             function = getattr(self._nvml, name, None)
             answer = None if function is None else self._ask(function, *args)
@@ -98,14 +98,14 @@ class GpuProbe:
 
 
 def reasons(bits: int) -> list[str]:
-    """The reasons that hold the clocks down, in words."""
+    """The reasons for reduced clocks, in words."""
     known = [word for bit, word in REASONS.items() if bits & bit]
     rest = bits & ~sum(REASONS)
     return known + ([f"0x{rest:x}"] if rest else [])
 
 
 def open_probe() -> tuple[GpuProbe | None, str]:
-    """(probe, "") or (None, why there is none)."""
+    """(probe, ""), or (None, the reason)."""
     try:
         import pynvml
     except ImportError:

@@ -9,16 +9,16 @@ from gpu_stress.rows import Campaign, read_campaign
 from gpu_stress.tables import campaign_tables, summary
 from gpu_stress.verdict import corrected, doubts, verdict
 
-# of the summary: its box is not green
+# lines of the summary that prevent a green box
 _BAD = "WRONG", "NOT QUIET", "SHARED CORES", "MEMORY", "not judged", "not fit"
 
 
 def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> str:
     """Write report.txt, report.html and PNG files into `output`; returns the text.
 
-    folders: of campaigns; each further one is set beside the first
+    folders: of campaigns; each further one is compared with the first
     plots: draw (needs matplotlib)
-    Raises InputError where a folder holds no campaign, OutputError where nothing can be written.
+    Raises InputError if a folder holds no campaign, OutputError if nothing can be written.
     """
     check_folder(output)
     campaigns = _read(folders)
@@ -36,7 +36,7 @@ def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> 
 
 
 def _read(folders: Sequence[str]) -> list[Campaign]:
-    """All campaigns; folders name those whose machines have the same name."""
+    """All campaigns; those whose machines have the same name are labelled by folder."""
     campaigns = [read_campaign(Path(f)) for f in folders]
     labels = [c.label for c in campaigns]
     if len(set(labels)) < len(labels):

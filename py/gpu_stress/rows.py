@@ -1,4 +1,4 @@
-"""What a campaign's folder says, as one row per set."""
+"""The results in a campaign's folder, as one row per set."""
 import json
 import statistics
 from collections.abc import Iterable, Sequence
@@ -43,11 +43,11 @@ _RESULT = {"cycles": positive, "interval": _span, "progress": _blocks, "nbytes":
 
 @dataclass(frozen=True)
 class Row:
-    """One set, all its repeats: what its processes delivered together while all of them worked.
+    """One set with all its repeats: the rates of its processes together while all of them worked.
 
     rate: cycles per second, the median over repeats; low, high: its extremes
     one_way: bytes per second, one array a cycle; both_ways: bytes moved per second; flops: or None
-    cycle: median seconds of a cycle in one process, checks left out; spread: half the range from the
+    cycle: median seconds of a cycle in one process, without checks; spread: half the range from the
         16th to the 84th percentile, relative
     status, message: of the worst repeat; rates are of those that are "ok" or "wrong", None if none is
     """
@@ -74,13 +74,13 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """What is compared between process counts."""
+        """The key of sets that differ only in the number of processes."""
         return self.module, self.test, self.shape, self.dtype
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the machine did during a set: means, and extremes where those matter; None where not sampled."""
+    """The state of the machine during a set: means, and extremes where these matter; None if not sampled."""
 
     name: str
     samples: int
@@ -98,7 +98,7 @@ class Load:
 class Campaign:
     """A folder: its machine, rows, samples.
 
-    planned: sets of its plan, repeats counted; done: those with an outcome
+    planned: sets of its plan, including repeats; done: those with an outcome
     """
 
     label: str
@@ -110,21 +110,22 @@ class Campaign:
 
 
 def read_campaign(folder: Path, label: str | None = None) -> Campaign:
-    """Read a folder; raises InputError where it holds no campaign of the stressor."""
+    """Read a folder; raises InputError if it holds no campaign of the stressor."""
     outcomes = load(folder)
     try:
         machine = json.loads((folder / MACHINE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{folder} holds no campaign of gpu_stress ({MACHINE} cannot be read)") from error
+        raise InputError(f"{folder} holds no campaign of gpu_stress ({MACHINE} cannot be read): give another "
+                         "folder") from error
     if not fits(machine, _MACHINE):
-        raise InputError(f"{folder / MACHINE} does not describe a machine: name another folder")
+        raise InputError(f"{folder / MACHINE} does not describe a machine: give another folder")
     name = str(label or machine["host"])
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         results = [p.result for p in outcome.processes] if outcome.status in MEASURED else []
         if not fits(outcome.facts, _FACTS) or not fits(results, [_RESULT]):
-            raise InputError(f"{folder} holds a campaign of another program, or what {outcome.name} gave is damaged: "
-                             "name one of gpu_stress")
+            raise InputError(f"{folder} holds a campaign of another program, or the output of {outcome.name} is "
+                             "damaged: give a folder of gpu_stress")
         groups.setdefault(outcome.name, []).append(outcome)
     rows = [_row(group) for group in groups.values()]
     tests = list(dict.fromkeys((r.module, r.test) for r in rows))
@@ -151,7 +152,7 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
 
 
 def _message(outcome: Outcome) -> str:
-    """Why a set is not ok, naming the first process that says so."""
+    """Why a set is not ok, with the first process that reports it."""
     for process in outcome.processes:
         if process.status == outcome.status and outcome.status != "ok":
             said = (process.result or {}).get("message") or process.said
@@ -171,7 +172,7 @@ def gains(rows: Sequence[Row]) -> dict[tuple[Key, int], float]:
 
 
 def loads(campaign: Campaign) -> list[Load]:
-    """What the samples say about each set, in the order the sets ran."""
+    """The load during each set, from the samples, in the order of the sets."""
     names = list(dict.fromkeys(s["set"] for s in campaign.samples))
     return [_load(name, [s for s in campaign.samples if s["set"] == name]) for name in names]
 

@@ -1,9 +1,9 @@
-"""What the machine does while a campaign runs, about once a second, written as it comes.
+"""Samples of the machine's state while a campaign runs, about once a second, written at once.
 
     samples.jsonl    one JSON object a line: epoch time, set, repeat, every process with its threads
                      (CPU seconds since its start, bytes), the machine, the GPUs, and what taking it cost
 
-The sampler keeps below SHARE of one core by itself: where a sample is dear
+The sampler keeps itself below SHARE of one core: if a sample is costly
 (hundreds of threads), it samples less often.
 """
 import json
@@ -22,7 +22,7 @@ SHARE = 0.008
 
 
 def _gpu(value: Any) -> bool:
-    """Whether that is a GPU's sample."""
+    """Whether a value is a GPU's sample."""
     return fits(value, {"index": count}) and fits(list(value.values()), [(number, None, [(text, whole)])])
 
 
@@ -34,15 +34,15 @@ class Sampler:
     """Takes samples for campaign.run; close it at the end.
 
     interval: seconds between samples; probe: of the GPUs, or None
-    Raises InputError where psutil is missing, OutputError where the file cannot be written.
+    Raises InputError if psutil is missing, OutputError if the file cannot be written.
     """
 
     def __init__(self, folder: Path, probe: GpuProbe | None = None, interval: float = 1.0):
         try:
             import psutil
         except ImportError as error:
-            raise InputError("samples need psutil, which is not installed: install gpu_extract[stress], "
-                             "or run with --no-samples") from error
+            raise InputError("samples need psutil, which is not installed: install gpu_extract[stress], or run with "
+                             "--no-samples") from error
         self._psutil = psutil
         self._probe = probe
         self._interval = interval
@@ -76,7 +76,7 @@ class Sampler:
         return max(self._interval, cost / SHARE)
 
     def close(self) -> None:
-        """No more samples."""
+        """Stop sampling."""
         self._file.close()
 
     def _process(self, number: int, pid: int) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The sets of a stress campaign: the outer product of what is to be tried."""
+"""The sets of a stress campaign: the outer product of its settings."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ from gpu_perf.campaign import Command
 from gpu_stress.spec import MODULES, TESTS, Spec, check_procs, show
 from gpu_stress.workers import worker_argv
 
-SPARE = 60.0          # seconds for start-up and warm-up, on top of what a run by seconds takes
+SPARE = 60.0          # seconds for start-up and warm-up, in addition to a run by seconds
 
 
 @dataclass(frozen=True)
 class Product:
-    """What to multiply: names, shapes, process counts; `base` holds all else.
+    """The factors: names, shapes, process counts; `base` holds all else.
 
-    devices: processes take them in turn; threads: of the libraries in each process, or None
-    timeout: seconds for a set; None: by its seconds, or for ever where cycles are counted
-    fault: (process, cycle) whose result is spoilt on purpose
+    devices: used by the processes in turn; threads: of the libraries in each process, or None
+    timeout: seconds for a set; None: from its seconds, or unlimited if cycles are counted
+    fault: (process, cycle) whose result is corrupted on purpose
     """
 
     modules: Sequence[str]
@@ -42,12 +42,12 @@ class Product:
 
 
 def commands(of: Product) -> list[Command]:
-    """One command per set, sets of few processes first; raises InputError for what no machine can do."""
+    """One command per set, sets of few processes first; raises InputError for impossible sets."""
     made = []
     for procs, dtype, shape, test, module in product(of.procs, of.dtypes, of.shapes, of.tests, of.modules):
         spec = replace(of.base, test=test, module=module, shape=shape, dtype=dtype,
                        copy=of.base.copy or test == "copy")
-        # a time that only a set that hangs exceeds
+        # only a set that hangs exceeds this time
         usual = None if spec.seconds is None else SPARE * procs + 20 * spec.seconds
         made.append(Command(
             f"{module}-{test}-{show(shape).replace(',', 'x')}-{dtype}-{procs}p",

@@ -1,4 +1,4 @@
-"""What one stress test is to do: frozen, validated as a whole."""
+"""The specification of one stress test: frozen, validated as a whole."""
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,34 +22,34 @@ SUPPORTED = {
 TESTS = tuple(SUPPORTED)
 COPIES_BY_DEFAULT = ("fft", "copy")
 SHAPES = {"eigh": (100, 74, 74), "cholesky": (100, 74, 74), "extract": (25, 200)}
-PROCS_PER_CORE = 16         # processes at once, at the very most
+PROCS_PER_CORE = 16         # largest number of processes at once
 EXTRACT_CORES = ("banded", "dense")
 _RANGES: Ranges = {name: (least, math.inf, f"be {least} or more") for name, least in (
     ("count", 1), ("warmup", 0), ("check_every", 1), ("device", 0), ("sharing", 1), ("seed", 0))}
 
 
 class Unsupported(InputError):
-    """The test does not exist for this dtype or shape; a campaign records it and goes on."""
+    """The test does not exist for this dtype or shape; a campaign records it and continues."""
 
     status = "unsupported"
 
 
 class OutOfMemory(InputError):
-    """The test does not fit; a campaign records it and goes on."""
+    """The test does not fit into memory; a campaign records it and continues."""
 
     status = "out of memory"
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One test as one process runs it.
+    """One test, as run by one process.
 
     test, module, dtype: names out of TESTS, MODULES, DTYPES
     shape: of the array; eigh and cholesky: (n, n) or (batch, n, n); gemm: (m, k) times (k, k),
         or a batch of it; extract: (fibres, wavelengths)
     count: timed cycles, or None: as many as fit into `seconds` of wall time
     copy: the input goes to the device and the result comes back in every cycle
-    pinned: host buffers in page-locked memory, where the module knows it
+    pinned: host buffers in page-locked memory, if the module supports it
     warmup: cycles before the clock runs; check_every: 1 checks every result
     device: number of the device; sharing: processes that run this at the same time
     seed: of the random content
@@ -81,29 +81,30 @@ class Spec:
         if not self.shape or min(self.shape) < 1:
             yield f"shape is {show(self.shape)}, must be whole numbers of 1 or more, e.g. 1000,1000"
         elif math.prod(self.shape) >= 2**48:
-            yield f"shape is {show(self.shape)}: no machine holds that many elements, choose a smaller one"
+            yield f"shape is {show(self.shape)}: no machine holds that many elements; choose a smaller one"
         if (self.count is None) == (self.seconds is None):
-            yield "give either a count of cycles or seconds"
+            yield "give either a number of cycles or seconds"
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             yield f"seconds is {self.seconds:g}, must be more than 0"
         yield from out_of_range(self, _RANGES)
 
     def supported(self) -> None:
-        """Raises Unsupported where the test has no meaning for this dtype or shape."""
+        """Raise Unsupported if the test has no meaning for this dtype or shape."""
         if self.dtype not in SUPPORTED[self.test]:
             raise Unsupported(f"{self.test} does not support {self.dtype}: use {', '.join(SUPPORTED[self.test])}")
         n = len(self.shape)
         if self.test in ("eigh", "cholesky") and not (n in (2, 3) and self.shape[-1] == self.shape[-2]):
-            raise Unsupported(f"{self.test} needs square matrices, not {show(self.shape)}: give n,n or batch,n,n")
+            raise Unsupported(f"shape is {show(self.shape)}, must be square matrices for {self.test}: give n,n or "
+                              "batch,n,n")
         if self.test == "gemm" and n not in (2, 3):
-            raise Unsupported(f"gemm needs matrices, not {show(self.shape)}: give m,k or batch,m,k")
+            raise Unsupported(f"shape is {show(self.shape)}, must be matrices for gemm: give m,k or batch,m,k")
         if self.test == "extract" and n != 2:
-            raise Unsupported(f"extract needs fibres,wavelengths, not {show(self.shape)}: e.g. 25,500")
+            raise Unsupported(f"shape is {show(self.shape)}, must be fibres,wavelengths for extract, e.g. 25,500")
         if self.test == "extract" and not (self.shape[0] <= 500 and 40 <= self.shape[1] <= 2400):
-            raise Unsupported(f"extract takes up to 500 fibres and 40 to 2400 wavelengths, not {show(self.shape)}: "
-                              "e.g. 25,500")
+            raise Unsupported(f"shape is {show(self.shape)}, must be 1 to 500 fibres and 40 to 2400 wavelengths for "
+                              "extract, e.g. 25,500")
         if self.test == "extract" and self.module != "numpy":
-            raise Unsupported(f"extract does not run on {self.module} here: use -m numpy")
+            raise Unsupported(f"extract does not run with {self.module} here: use -m numpy")
 
     @property
     def nbytes(self) -> int:
@@ -112,21 +113,21 @@ class Spec:
 
 
 def check_procs(procs: int) -> None:
-    """Raise InputError where so many processes at once would be none, or would bring the machine down."""
+    """Raise InputError if the number of processes is below 1, or would overload the machine."""
     cores = usable_cores()
     if not 1 <= procs <= PROCS_PER_CORE * cores:
-        raise InputError(f"--procs is {procs}, must be 1 or more, at most {PROCS_PER_CORE * cores} here: "
-                         f"{PROCS_PER_CORE} for each of {cores} cores")
+        raise InputError(f"--procs is {procs}, must be 1 to {PROCS_PER_CORE * cores} here ({PROCS_PER_CORE} for each "
+                         f"of {cores} cores)")
 
 
 def check_timeout(seconds: float | None) -> None:
-    """Raise InputError where a time limit is over before it begins."""
+    """Raise InputError if a time limit is not positive."""
     if seconds is not None and not seconds > 0:
-        raise InputError(f"--timeout is {seconds:g}, must be above 0 s")
+        raise InputError(f"--timeout is {seconds:g} s, must be above 0")
 
 
 def show(shape: tuple[int, ...]) -> str:
-    """A shape as it is typed."""
+    """A shape as typed by a user."""
     return ",".join(map(str, shape))
 
 
@@ -135,4 +136,4 @@ def parse_shape(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.replace("x", ",").split(","))
     except ValueError as error:
-        raise InputError(f"shape is {text!r}, must be whole numbers with commas, e.g. 1000,1000") from error
+        raise InputError(f"shape is {text!r}, must be whole numbers separated by commas, e.g. 1000,1000") from error

@@ -1,4 +1,4 @@
-"""The tables of a report, as data that is printed or put on a page."""
+"""The tables of a report, as data to print or to put on a page."""
 from collections.abc import Callable, Sequence
 
 from gpu_perf.outcomes import SEVERITY
@@ -9,7 +9,7 @@ from gpu_stress.rows import Campaign, Row, gains, loads, sampler_cost
 
 
 def summary(campaign: Campaign) -> list[str]:
-    """A few lines: the machine, how much was done, what was wrong."""
+    """A few lines: the machine, the amount of work, the errors."""
     m = campaign.machine
     statuses = [r.status for r in campaign.rows]
     counts = {status: statuses.count(status) for status in SEVERITY if status in statuses}
@@ -22,26 +22,26 @@ def summary(campaign: Campaign) -> list[str]:
         f"{m['host']}: {m['processor']}, {m['cores']} cores, {memory}; {libraries}",
         f"{campaign.done} of {campaign.planned} sets done: "
         + ", ".join(f"{n} {status}" for status, n in counts.items()),
-        (f"results: all {checked} that were checked are right" if not errors else
+        (f"results: all {checked} checked results are right" if not errors else
          f"results: {errors} of {checked} WRONG, in {', '.join(wrong)}"),
         "sampler: " + (f"{len(campaign.samples)} samples, {100 * cost:.2f} % of one core"
                        if cost is not None else "no samples")]
 
 
 def rate_table(campaign: Campaign) -> Table:
-    """One process alone."""
+    """The rates of one process alone."""
     rows = [(r.module, r.test, r.shape, r.dtype, number(r.rate), number(r.one_way, unit=MB),
              number(r.both_ways, unit=MB), number(r.flops, unit=GIGA), NONE if r.cycle is None else duration(r.cycle),
              NONE if r.spread is None else f"{100 * r.spread:.1f}%", f"{r.errors}/{r.checked}")
             for r in campaign.rows if r.procs == 1 and r.rate is not None]
     return Table("One process", ("module", "test", "shape", "dtype", "Hz", "MByte/sec", "both ways", "GFlop/s",
                                  "median", "+-", "errors"), tuple(rows),
-                 "Hz, MByte/sec (one array one way) and both ways: by the wall clock, checks included. "
-                 "median and +-: of one cycle, checks left out.", left=4)
+                 "Hz, MByte/sec (one array one way) and both ways refer to wall-clock time, including checks. median "
+                 "and +- refer to one cycle, without checks.", left=4)
 
 
 def sharing_table(campaign: Campaign) -> Table:
-    """Many processes against one."""
+    """The rates of many processes, relative to one."""
     counts = sorted({r.procs for r in campaign.rows})
     gain = gains(campaign.rows)
     keys = list(dict.fromkeys(r.key for r in campaign.rows))
@@ -53,9 +53,9 @@ def sharing_table(campaign: Campaign) -> Table:
         rows.append((*key, *cells))
     header = ("module", "test", "shape", "dtype", *(f"{n} process{'es' * (n > 1)}" for n in counts))
     return Table("Sharing", header, tuple(rows),
-                 "Work done by all processes together in the time in which all work, relative to one alone; in "
-                 "brackets the share of its lone speed that each one keeps. no overlap: too short, the processes "
-                 "never worked at the same time.", left=4)
+                 "Work done by all processes together while all of them work, relative to one alone. In brackets: the "
+                 "share of its speed alone that each one keeps. no overlap: too short, the processes never worked at "
+                 "the same time.", left=4)
 
 
 def trouble_table(campaign: Campaign) -> Table:
@@ -79,8 +79,8 @@ def load_table(campaign: Campaign) -> Table:
                      number(x.clock), number(x.hottest, 3), ", ".join(x.throttle) or NONE]
         rows.append(tuple(line))
     extra = ("GPU %", "GPU GiB", "W", "MHz", "max C", "throttled by") if gpu else ()
-    return Table("The machine meanwhile", (*header, *extra), tuple(rows),
-                 "Means over a set; memory and temperature: the largest." + ("" if gpu else " No GPU was sampled."))
+    return Table("State of the machine", (*header, *extra), tuple(rows),
+                 "Means over a set, except memory and temperature: maxima." + ("" if gpu else " No GPU was sampled."))
 
 
 def ratio_table(title: str, pairs: Sequence[tuple[Row, Row]], names: tuple[str, str],
@@ -110,7 +110,7 @@ def _pairs(first: Sequence[Row], second: Sequence[Row],
 
 
 def campaign_tables(campaign: Campaign, first: Campaign) -> list[Table]:
-    """All tables of one campaign; first: which it is set beside, where it is another one."""
+    """All tables of one campaign; first: the campaign it is compared with, if it is another one."""
     modules = ratio_table("cupy against numpy", module_pairs(campaign), ("numpy", "cupy"),
                           lambda r: (r.test, r.shape, r.dtype, str(r.procs)), ("test", "shape", "dtype", "processes"))
     tables = [rate_table(campaign), sharing_table(campaign), modules, trouble_table(campaign), load_table(campaign)]

@@ -19,7 +19,7 @@ LEVELS = {1: 300.0, 2: 900.0, 3: 3600.0, 4: 4 * 3600.0}     # of dcgmi -> second
 COPIES = {"host_to_device_memcpy_ce": "to the device", "device_to_host_memcpy_ce": "from it",
           "device_local_copy": "within it"}
 COPIES_LIMIT = 300.0
-GRACE = 30.0                # seconds that a tool gets to end; dcgmi stops the test in its daemon meanwhile
+GRACE = 30.0                # seconds for a tool to end, during which dcgmi stops the test in its daemon
 SHOWN = 300                 # letters of a message
 
 OK, WRONG, HUNG, SILENT, ABSENT = "ok", "wrong", "hung", "no answer", "absent"
@@ -28,7 +28,7 @@ BAD = (WRONG, HUNG)
 
 @dataclass(frozen=True)
 class Found:
-    """What one tool said, in one line. status: ok, wrong, hung, no answer (it says nothing of the GPU) or absent"""
+    """The result of one tool, in one line. status: ok, wrong, hung, no answer (nothing about the GPU) or absent"""
 
     status: str
     line: str
@@ -61,7 +61,7 @@ def vendor_tools(level: int, limit: float | None = None) -> list[Tool]:
 
 
 def ask(tool: Tool) -> Found:
-    """Run a tool, if it is there, and say in one line what it found."""
+    """Run a tool, if it is installed, and return its finding in one line."""
     path = shutil.which(tool.argv[0])
     if path is None:
         return Found(ABSENT, f"{tool.name}: not installed ({tool.source})")
@@ -70,8 +70,8 @@ def ask(tool: Tool) -> Found:
     except OSError as error:
         return Found(SILENT, f"{tool.name}: cannot be started: {error.strerror}")
     if code is None:
-        return Found(HUNG, f"{tool.name} DID NOT END within {tool.limit:g} s: give it more (--timeout), or have the "
-                           "GPU checked")
+        return Found(HUNG, f"{tool.name} DID NOT END within {tool.limit:g} s: give it more time (--timeout), or have "
+                           "the GPU checked")
     try:
         status, said = tool.read(_json(out))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -84,7 +84,7 @@ def ask(tool: Tool) -> Found:
 
 
 def _run(argv: Sequence[str], limit: float) -> tuple[int | None, str, str]:
-    """(exit code, output, errors) of a command in a session of its own; code None: it did not end in time."""
+    """(exit code, output, errors) of a command in its own session; code None: it did not end in time."""
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           errors="replace", start_new_session=True) as process:
         try:
@@ -136,7 +136,7 @@ def _results(test: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _worst(results: Sequence[tuple[str, str, str]]) -> str:
-    """fail, warn, pass or skip: the first of them that a GPU has."""
+    """fail, warn, pass or skip: the first of these that any GPU has."""
     found = {status for status, _, _ in results}
     return next((word for word in ("fail", "warn", "pass") if word in found), "skip")
 

@@ -1,10 +1,10 @@
-"""What every stress test has in common.
+"""The common part of all stress tests.
 
 A test is a `Work`: some legs that are run and timed one after another in every
 cycle, and a measure of how wrong the last result is, which must not exceed a
 bound. The measure is scaled so that honest rounding stays well below the bound;
-where its statistics come from is said at each test. Content alternates between
-two sources where it is copied, so that a copy that does nothing is seen.
+each test states the source of its statistics. Content alternates between
+two sources if it is copied, so that a copy without effect is detected.
 """
 import math
 from collections.abc import Callable, Sequence
@@ -33,9 +33,9 @@ class Work:
     legs: the timed parts, in order
     nbytes: bytes of one array one way, the figure that the known result line counts
     flop: floating-point operations of a cycle by the usual count, or None where none are counted
-    bound: what `measure` may be at most
+    bound: the largest allowed value of `measure`
     turn: which of two sources the input is copied from in this cycle
-    arrays: how many times the test's array it holds in host memory; OutOfMemory is raised where that does not fit
+    arrays: host memory in units of the test's array; OutOfMemory is raised if it does not fit
     """
 
     bound = 0.0
@@ -58,7 +58,7 @@ class Work:
         self._result = None
 
     def measure(self) -> Any:
-        """How wrong the last result is, as an array of one element; NaN counts as wrong."""
+        """The error of the last result, as an array of one element; NaN counts as wrong."""
         raise NotImplementedError
 
     def spoil(self) -> None:
@@ -70,7 +70,7 @@ class Work:
         array[middle] = array[middle] + largest + (largest == 0)
 
     def _on_host(self, content: np.ndarray) -> np.ndarray:
-        """Content in host memory of the kind that is asked for."""
+        """Content in host memory of the requested kind."""
         array = self.module.host(self.spec.shape, self.spec.dtype, pinned=self.spec.pinned)
         array[...] = content
         return array
@@ -86,7 +86,7 @@ class Work:
             self.legs = (*up, *self.legs, Leg("down", lambda: module.download(self._result, back), back.nbytes))
 
     def _latest(self) -> Any:
-        """The result where the user would find it: on the host where it is copied there, else on the device."""
+        """The result where a user would find it: on the host if it is copied there, else on the device."""
         if self._back is None:
             return self._result
         self.module.synchronise()
@@ -94,7 +94,7 @@ class Work:
 
 
 def check_memory(spec: Spec, arrays: float) -> None:
-    """Raises OutOfMemory if `arrays` times the test's array do not fit into host memory beside its peers."""
+    """Raise OutOfMemory if `arrays` times the test's array do not fit into host memory beside its peers."""
     available = memory_available()
     needed = arrays * spec.nbytes * spec.sharing
     if available is not None and needed > available:
@@ -110,7 +110,7 @@ def unit_roundoff(dtype: str) -> float:
 
 
 def uniform(spec: Spec, shape: tuple[int, ...], salt: int) -> np.ndarray:
-    """Numbers between -1/2 and 1/2 of the test's dtype, complex ones in both parts."""
+    """Uniform numbers between -1/2 and 1/2 of the test's dtype, in both parts of complex ones."""
     rng = np.random.default_rng([spec.seed, salt])
     wide = np.float64 if spec.dtype in ("float64", "complex128") else np.float32
     array = rng.random(shape, dtype=wide) - wide(0.5)

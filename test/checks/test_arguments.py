@@ -76,7 +76,7 @@ def test_what_is_no_image_psf_or_setting(made):
         assert refused(work, image, psf, {}).startswith("config is of type dict, must be an ExtractConfig")
         assert "comm is of type SimpleNamespace, must" in refused(work, image, psf, CONFIG, comm=SimpleNamespace())
         nothing = Image(np.zeros((0, 0)), np.zeros((0, 0)))
-        assert "the image has shape (0, 0), must have a pixel at least" in refused(work, nothing, psf, CONFIG)
+        assert "the image has shape (0, 0), must have at least one pixel" in refused(work, nothing, psf, CONFIG)
         other = replace(image, cards=(("CAMERA", "b3"),))
         named = replace(psf, identity={"CAMERA": "r0"})
         assert "the image's CAMERA is b3, that of" in refused(work, other, named, CONFIG)
@@ -87,7 +87,7 @@ def test_what_is_no_image_psf_or_setting(made):
     for dtype in ("f2", int, complex, "float33"):
         assert "must be float64 or float32" in refused(extract, image, psf, CONFIG, dtype=dtype)
     assert "fibermap is of type ndarray, must be a FiberMap" in refused(replace, image, fibermap=image.fibermap.rows)
-    assert refused(Image, [[1, 2], [3]], [[1, 2], [3]]) == "pix is no array: its rows differ in length"
+    assert refused(Image, [[1, 2], [3]], [[1, 2], [3]]) == "pix is not an array: its rows differ in length"
     assert "read_noise has shape (2,)" in refused(replace, image, read_noise=np.ones(2))
     assert "read_noise is of type <U3" in refused(replace, image, read_noise="2.6")
 
@@ -203,4 +203,4 @@ def test_psfs_that_contradict_themselves(made):
     for coeff in (np.zeros(3), np.zeros((3, 0))):
         assert "needed is (fibres, coefficients)" in refused(Legendre, coeff, 6000.0, 6110.0)
     for ends in ((6110.0, 6000.0), (6000.0, 6000.0), (np.nan, 6000.0), (6000.0, np.inf)):
-        assert "needed are two wavelengths, ascending" in refused(Legendre, psf.x.coeff, *ends)
+        assert "must be two ascending wavelengths" in refused(Legendre, psf.x.coeff, *ends)

@@ -60,7 +60,7 @@ def test_the_overlap_is_that_of_the_spots(family):
     found = max(overlap(psf, 2, wave) for wave in stretches)
     assert found > TOGETHER
     assert too_close(psf, plan)[0].startswith(
-        f"fibres 2 and 3 are of different bundles, and their spots overlap by {found:.0e}. ")
+        f"fibres 2 and 3 belong to different bundles, but their spots overlap by {found:.0e}. ")
 
 
 def test_bundles_apart_and_whole_ones_are_not_told_of():
@@ -76,7 +76,7 @@ def test_every_edge_of_the_bundles_that_are_extracted_counts():
     assert "fibres 3 and 4 " in too_close(*planned(psf, replace(CONFIG, bundlesize=2)))[0]
     assert "fibres 5 and 6 " in too_close(*planned(psf, replace(CONFIG, bundlesize=6)))[0]
     assert "fibres 1 and 2 " in too_close(*planned(psf, replace(CONFIG, bundlesize=2, nspec=2)))[0]
-    assert "Is --bundlesize right" in too_close(*planned(psf, replace(CONFIG, bundlesize=2)))[0]
+    assert "Check --bundlesize" in too_close(*planned(psf, replace(CONFIG, bundlesize=2)))[0]
     coeff = psf.x.coeff.copy()
     coeff[1] = np.nan
     bad = in_two(replace(psf, x=replace(psf.x, coeff=coeff)), 4)

@@ -42,8 +42,8 @@ def test_the_flux_of_a_smooth_spectrum_is_as_small_as_is_said(family: str, step:
         assert share > 0.98
         return
     assert share < 1.0
-    assert int(re.search(r"is (\d+)% of what", said)[1]) / 100 == pytest.approx(share, abs=0.015)
-    enough = float(re.search(r"take a step of ([\d.]+) or less", said)[1])
+    assert int(re.search(r"is (\d+)% of its", said)[1]) / 100 == pytest.approx(share, abs=0.015)
+    enough = float(re.search(r"use a step of ([\d.]+) or less", said)[1])
     assert too_coarse(psf, (6040.0, 6112.0, 0.95 * enough)) == "" != too_coarse(psf, (6040.0, 6112.0, 1.25 * enough))
 
 

@@ -270,7 +270,7 @@ def test_what_is_no_number_is_an_error_of_one_line(wrong, keep, core):
              "infinite ivar": np.inf}[wrong]
     name = "ivar" if "ivar" in wrong else "pix"
     image = replace(case.image, **{name: changed(getattr(case.image, name), (180, 25), value)})
-    with pytest.raises(InputError, match=r"^the image has [^\n]*; allowed are finite numbers[^\n]*$") as caught:
+    with pytest.raises(InputError, match=r"^the image has [^\n]*; values must be finite[^\n]*$") as caught:
         frame_of(image, keep_odd=keep, core=core)
     counts = {"nan ivar": "1 NaN, 0 neg", "negative ivar": "1 negative", "infinite ivar": "and 1 infinite ivar"}
     assert counts.get(wrong, "1 NaN or infinite pixels") in str(caught.value)

@@ -253,7 +253,7 @@ def test_a_step_that_hides_every_bin_is_told_before_the_work():
     wavelength = 6050.0, 6114.0, 0.1
     said = too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8, HIDDEN)
     assert said.startswith("bins of 0.1 Angstrom are too narrow for this PSF")
-    suggested = float(re.search(r"take a step of ([\d.]+) or more", said)[1])
+    suggested = float(re.search(r"use a step of ([\d.]+) or more", said)[1])
     hidden = [measure_decay(psf, (6050.0, 6114.0, step), 1e-8).hidden for step in (suggested / 1.3, suggested)]
     assert hidden[1] < 1.2 * FINE < hidden[0]
 

@@ -62,7 +62,7 @@ def test_light_beside_the_traces(shift):
     else:
         wrong = moved(psf, 0.0, shift, psf.shape)
     with pytest.raises(InputError, match=r"^the image's light lies beside the traces of made-up v3 \(\d+% of it, .*"
-                                         r"; give the PSF of this image, or --any-psf \(any_psf=True\) to go on"):
+                                         r"; give the PSF of this image, or --any-psf \(any_psf=True\) to use"):
         compare(image, wrong, CONFIG)
     found = compare(image, wrong, replace(CONFIG, any_psf=True))
     assert len(found) == 1 and found[0].startswith("the image's light lies beside")
@@ -150,7 +150,7 @@ def test_frames_in_use(shared, image, psf, grid):
     model = read_psf(shared / "data" / "psf" / f"{psf}.fits")
     config = ExtractConfig(wavelength=grid)
     found = compare(made, model, config)
-    assert len(found) == 1 and "pixels are taken to count from the same corner" in found[0]
+    assert len(found) == 1 and "both are assumed to start at the same corner" in found[0]
     if not image.startswith("gh2"):          # 18 stretches of it are bright enough, of 20
         assert astray(made, moved(model, 0.0, 2.0, model.shape), config)
 
@@ -191,8 +191,8 @@ def test_what_psf_files_say(tmp_path, shared):
 def test_a_size_alone_is_a_warning():
     psf, image = case()
     found = compare(Image(image.pix[:300], image.ivar[:300]), psf, CONFIG)
-    assert found == ["the image has 300 x 200 pixels, the CCD of made-up v3 has 364 x 200: pixels are taken to count "
-                     "from the same corner"]
+    assert found == ["the image has 300 x 200 pixels, the CCD of made-up v3 has 364 x 200: both are assumed to "
+                     "start at the same corner"]
     assert compare(image, psf, CONFIG) == []
 
 
@@ -231,7 +231,7 @@ def test_another_unit_is_a_warning(unit, told):
     """FLUX is called electron/Angstrom: an image in ADU makes that wrong by the gain."""
     psf, image = case()
     found = compare(replace(image, cards=(Card("BUNIT", unit),)), psf, CONFIG)
-    assert len(found) == told and all(f"BUNIT is {unit}: its pixels are taken for electrons" in text for text in found)
+    assert len(found) == told and all(f"BUNIT is {unit}: its pixels are taken to be in" in text for text in found)
 
 
 @pytest.mark.parametrize(("unit", "of_ivar", "told"), [
@@ -288,7 +288,7 @@ def test_light_below_zero_is_told(flux, told):
     frame = frame_with(1.0)
     scattered = np.linspace(-0.2, 0.2, 2000).reshape(10, 200)
     found = misfits(replace(frame, flux=flux + scattered, ivar=frame.ivar))
-    assert [text.startswith("the usual flux is -1.1 errors") for text in found] == [True] * told
+    assert [text.startswith("the typical flux is -1.1 errors") for text in found] == [True] * told
     assert misfits(replace(frame, flux=flux + scattered, mask=frame.mask + np.uint32(1))) == []
 
 

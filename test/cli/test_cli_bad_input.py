@@ -65,7 +65,7 @@ BAD_IMAGES = {
     ),
     "mask of another shape": (lambda h: setattr(h[2], "data", h[2].data[1:]), "MASK has shape (119, 60)"),
     "three axes": (lambda h: setattr(h[0], "data", h[0].data[None]), "needed is an image with 2 axes"),
-    "all NaN": (set_pixels(0, np.nan, ...), "not one finite pixel"),
+    "all NaN": (set_pixels(0, np.nan, ...), "no finite pixel"),
     "NaN with ivar": (set_pixels(0, np.nan), "2 NaN or infinite pixels with ivar > 0"),
     "infinite pixel with ivar": (set_pixels(0, np.inf), "2 NaN or infinite pixels with ivar > 0"),
     "negative ivar": (set_pixels(1, -1), "2 negative"),
@@ -147,7 +147,7 @@ def test_odd_files_of_astropys_own_tests(refused, shared):
 
 def test_bad_psfs(refused, tmp_path):
     for key, value, words in (
-        ("PSFTYPE", "SPOTGRID", "PSF of type 'SPOTGRID', version 3; known are GAUSS-HERMITE with PSFVER 2 or 3"),
+        ("PSFTYPE", "SPOTGRID", "PSF of type 'SPOTGRID', version 3; must be GAUSS-HERMITE with PSFVER 2 or 3"),
         ("PSFVER", 7, "version 7; known are"),
     ):
         write_psf(tmp_path / "psf7.fits", small_psf())
@@ -175,12 +175,12 @@ def test_bad_psfs(refused, tmp_path):
         (("-n", "-3"), "nspec is -3"),
         (("-s", "-1"), "specmin is -1"),
         (("-s", "6"), ("fibres from 6 on", "has fibres 0 to 5", "choose --specmin and --nspec")),
-        (("-s", "4", "-n", "3"), "fibres 4 to 6 were asked for"),
+        (("-s", "4", "-n", "3"), "fibres 4 to 6 were requested"),
         (("-n", "many"), ("--nspec", "many")),
         (("-n", "0", "-s", "-1", "--bundlesize", "0", "-r", "-1", "--psferr", "nan", "--tolerance", "2"),
          ("specmin is -1", "nspec is 0", "bundlesize is 0", "regularize is -1", "psferr is nan", "tolerance is 2")),
         (("--core", "sparse"), ("'sparse'", "banded")),
-        (("--preset", "desi-x"), "no preset 'desi-x'; there are desi-b"),
+        (("--preset", "desi-x"), "no preset 'desi-x'; known: desi-b"),
         (("--loglevel", "loud"), "invalid choice: 'loud' (choose from 'debug', 'info'"),
         (("--threads", "0"), "--threads is 0"),
         (("--threads", "1000000000"), "--threads is 1000000000, must be 4096 or less"),
@@ -223,7 +223,7 @@ def test_names_of_outputs_come_before_any_work(refused, files, monkeypatch):
     monkeypatch.setattr("gpu_extract.io.image.read_image", lambda *_, **__: pytest.fail("read the image"))
     for option in ("-o", "-m", "--spectra"):
         for name in ("e.txt", "frame", "frame.fit", "frame.fits.bz2", "frame.FITS"):
-            refused(option, files.output.with_name(name), words=(name, "a FITS file's name ends in .fits or .fits.gz"))
+            refused(option, files.output.with_name(name), words=(name, "a FITS file must end in .fits or .fits.gz"))
     for name in ("qa", "qa.fits", "qa.doc"):
         refused("--qa", files.output.with_name(name), words=(name, "a picture cannot be written as", ".png, .pdf"))
 
@@ -279,7 +279,7 @@ def test_without_permission(files, what):
         if what == "image":
             assert done.returncode == 2 and "image.fits: cannot be read: permission denied" in line
         elif what == "input's folder":
-            assert done.returncode == 2 and "image.fits: cannot be looked at: a folder on the way may not be" in line
+            assert done.returncode == 2 and "image.fits: cannot be accessed: permission denied for a folder" in line
         else:
             assert done.returncode == 3 and "is not writable" in line
         assert os.listdir(folder / "out") == []
@@ -294,7 +294,7 @@ def full_disk_says(files, output, **more):
     )
     (line,) = done.stderr.splitlines()
     assert done.returncode == 3 and line.startswith(f"gpu_extract: error: {output}: cannot be written: ")
-    assert "nothing under this name was changed" in line
+    assert "no file was changed" in line
     assert output.read_bytes() == OLD and os.listdir(output.parent) == [output.name]
     return line
 

@@ -139,7 +139,7 @@ def test_a_run_says_of_each_kernel_that_it_compiles_and_counts_it(extract, files
     simd_bins.own_bits._reset_overloads()
     monkeypatch.setattr(kernel_cache.KernelCache, "load_overload", lambda *_: None)
     said = extract("-s", 1, "-n", 1, "--perf", tmp_path / "perf.json").err
-    assert "kernel simd_bins.own_bits is not in the cache: it is compiled, and kept\n" in said
+    assert "kernel simd_bins.own_bits is not in the cache: it is compiled and cached\n" in said
     assert re.search(r"^time: .*\bcompile \d", said, re.MULTILINE)
     (rank,) = json.loads((tmp_path / "perf.json").read_text())["ranks"]
     assert rank["counters"]["compiled kernels"] == 1
@@ -234,13 +234,13 @@ def test_presets_by_name_and_by_camera(extract, run, files, tmp_path):
     assert extract("--preset", "desi-r").error.startswith("wavelengths 5760 to 7620 Angstrom")
     assert "wavelengths 3600 to 5800" in extract("--preset", "desi-b").error
     given = "give -w first,last,step, or another --preset"
-    assert extract("--preset", "desi-b").error.endswith(f"; they are those of the preset desi-b: {given}")
+    assert extract("--preset", "desi-b").error.endswith(f"; they come from the preset desi-b: {given}")
     assert extract("-w", "3600,5800,0.8", "--preset", "desi-b").error.endswith("choose --wavelength within that")
     hdus = image_hdus()
     hdus[0].header["CAMERA"] = "Z9"
     write_image(tmp_path / "z.fits", hdus)
     of_camera = run("-i", tmp_path / "z.fits", "-p", files.psf, "-o", files.output).error
-    assert of_camera.endswith(f"; they are those of the preset desi-z, as the image's CAMERA is Z9: {given}")
+    assert of_camera.endswith(f"; they come from the preset desi-z, as the image's CAMERA is Z9: {given}")
     done = extract("-i", tmp_path / "z.fits", "--psferr", "0.5", "-w", GRID, "-f", "none")
     assert "psferr=0.5" in done.err
     assert "psferr=0.01" in extract("-i", tmp_path / "z.fits", "-w", GRID, "-f", "none").err
@@ -252,7 +252,7 @@ def test_without_a_known_camera_the_grid_must_be_given(run, files, tmp_path):
     hdus[0].header["CAMERA"] = "lab"
     write_image(tmp_path / "lab.fits", hdus)
     words = ["-i", tmp_path / "lab.fits", "-p", files.psf, "-o", files.output]
-    assert "no wavelength grid: CAMERA of the image is 'lab'" in run(*words).error
+    assert "no wavelength grid: the image's CAMERA is 'lab'" in run(*words).error
     done = run(*words, "-w", GRID)
     assert done.code == 0 and "psferr=None" in done.err  # the PSF's own
 
@@ -332,7 +332,7 @@ def test_options_without_effect_are_said_to_be_ignored(extract):
     assert "warning: --nwavestep is ignored by the banded core" in text
     assert "warning: --nsubbundles is ignored by the banded core" in text
     assert "warning: --pixpad-frac is ignored" in text
-    assert "warning: --tail-radius is ignored: there is one pass alone" in text
+    assert "warning: --tail-radius is ignored: there is only one pass" in text
     text = extract("--core", "dense", "--nwavestep", 30).err
     assert "ignored" not in text and "nwavestep=30" in text
 
@@ -343,7 +343,7 @@ def test_a_bundlesize_that_the_psf_knows_better_is_said_to_be_ignored(extract, f
     psf = read_psf(files.psf)
     write_psf(files.psf, replace(psf, bundle=np.arange(psf.nfibre) // 2 if has else None))
     done = extract("--bundlesize", size)
-    assert done.code == 0 and ("--bundlesize is ignored: BUNDLE of the PSF" in done.err) == told
+    assert done.code == 0 and ("--bundlesize is ignored: the PSF's BUNDLE" in done.err) == told
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_another_camera_is_refused_unless_it_is_insisted_on(extract, files):
     done = extract()
     assert done.code == 2 and not files.output.exists()
     assert done.error == (f"the image's CAMERA is r3, that of {files.psf} is r1; give the PSF of this image, or "
-                          "--any-psf (any_psf=True) to go on with this one")
+                          "--any-psf (any_psf=True) to use this one")
     done = extract("--any-psf")
     assert done.code == 0 and f"warning: the image's CAMERA is r3, that of {files.psf} is r1" in done.err
     assert "--any-psf" in next(line for line in done.err.splitlines() if line.startswith("command: "))
@@ -475,7 +475,7 @@ def test_odd_pixels_are_counted_and_marked(extract, files, tmp_path):
     done = extract("-i", tmp_path / "odd.fits")
     assert done.code == 0 and fits.getheader(files.output)["NODDPIX"] == 2
     bins = int((read_frame(files.output).mask & SpecMask.ODDPIX > 0).sum())
-    assert bins > 10 and f"odd pixels: 2 taken as masked, in {bins} bins (--keep-odd uses them)" in done.err
+    assert bins > 10 and f"odd pixels: 2 treated as masked, in {bins} bins (--keep-odd uses them)" in done.err
     assert extract().code == 0 and fits.getheader(files.output)["NODDPIX"] == 0
     done = extract("-i", tmp_path / "odd.fits", "--keep-odd", "-w", "6010,6090,1.0")
     assert "odd pixels" not in done.err and "--keep-odd" in done.err

@@ -173,7 +173,7 @@ def test_a_name_that_is_too_long(module, words, small_frames, monkeypatch, capsy
     """It ended as an internal error, where it was asked whether there is such a file."""
     monkeypatch.chdir(small_frames)
     words = ["x" * 300 if word == "NAME" else word for word in words]
-    assert said_by(module, words, capsys).endswith(": the name is too long for a file; give a shorter one")
+    assert said_by(module, words, capsys).endswith(": the file name is too long; give a shorter one")
 
 
 def test_names_that_are_no_text_in_the_title_of_a_picture(small_frames, tmp_path):
@@ -206,7 +206,7 @@ def test_byte_code_of_which_a_full_disk_has_left_a_part(size, tmp_path, monkeypa
     def body(args):
         importlib.import_module(source.stem)
 
-    for code, byte_code, said in ((2, whole[:size], f"{kept}: this module's byte code is damaged"),
+    for code, byte_code, said in ((2, whole[:size], f"{kept}: the byte code of this module is damaged"),
                                   (4, whole, "internal error: EOFError: of its own")):
         kept.write_bytes(byte_code)
         importlib.invalidate_caches()
@@ -223,7 +223,7 @@ def test_json_that_is_nested_too_deep(tmp_path, small_frames, monkeypatch, capsy
     deep.write_text("[" * 100000 + "]" * 100000)
     words = ["a.fits", "a.fits", "--limits", str(deep)]
     assert "not a file of limits" in said_by("gpu_extract.cli.compare", words, capsys)
-    assert "is not whole JSON" in said_by("gpu_perf.cli.perf", ["report", str(deep)], capsys)
+    assert "is not complete JSON" in said_by("gpu_perf.cli.perf", ["report", str(deep)], capsys)
     assert "is not a profile" in said_by("gpu_perf.cli.perf", ["proflog", str(deep)], capsys)
     (tmp_path / "results.jsonl").write_bytes(deep.read_bytes() + b"\n")
     said_by("gpu_stress.cli.stress", ["report", str(tmp_path)], capsys)
@@ -282,7 +282,7 @@ def test_exchanged_files_are_recognised(extract, files, tmp_path):
     assert f"{files.image}: this is an image, not a PSF: " in extract("-p", files.image).error
     frame = tmp_path / "frame.fits"
     write_frame(frame, small_frame())
-    assert f"{frame}: this is a frame, not an image: its spectra are extracted already" in extract("-i", frame).error
+    assert f"{frame}: this is a frame, not an image: its spectra are already extracted" in extract("-i", frame).error
     for read, path, words in ((read_psf, frame, "this is a frame, not a PSF"),
                               (read_frame, files.image, "this is an image, not a frame"),
                               (read_frame, files.psf, "this is a PSF")):

@@ -33,7 +33,7 @@ def test_the_loader_is_put_where_specutils_looks(home, capsys):
     assert capsys.readouterr().out == f"is there: {loader}\n"
     loader.write_bytes(b"mine \xff\n")
     assert main(["specutils"]) == ExitCode.INPUT and loader.read_bytes() == b"mine \xff\n"
-    assert "is there with another content" in capsys.readouterr().err
+    assert "exists with other content" in capsys.readouterr().err
 
 
 def test_specutils_opens_frames_without_an_import(home, tmp_path):
@@ -66,7 +66,7 @@ def test_templates_are_copied_and_never_replaced(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     capsys.readouterr()
     assert main(["templates", str(tmp_path / "file" / "jobs")]) == ExitCode.OUTPUT
-    assert "is no folder; take it away" in capsys.readouterr().err
+    assert "is not a folder; remove it" in capsys.readouterr().err
 
 
 def test_all_is_written_though_nobody_reads_what(tmp_path):

@@ -25,7 +25,7 @@ def test_a_device_that_does_what_it_has_to() -> None:
     code, said = climb(SimulatedDevice())
     assert code == ExitCode.DONE
     assert [line[:2] for line in said[:-1]] == [f"{n} " for n in range(1, len(STEPS) + 1)]
-    assert said[-1] == "simulated device does what it has to"
+    assert said[-1] == "simulated device passes all checks"
 
 
 class Broken(SimulatedDevice):
@@ -51,7 +51,7 @@ class Broken(SimulatedDevice):
 
 @needs_compiler
 @pytest.mark.parametrize(("fault", "number", "why"), [
-    ("copies", 2, r"1 of 1048576 numbers came back changed: use --no-gpu"),
+    ("copies", 2, r"1 of 1048576 numbers changed on the way: use --no-gpu"),
     ("compiler", 3, r"RuntimeError: nvrtc: error: failed to open libnvrtc-builtins\.so\.12\.9\. on the second line: "
                     r"install gpu_extract\[cuda12\]"),
     ("sweeps.factor", 3, r"row 0 of a factor is wrong by 1\.0e-06: install"),
@@ -91,5 +91,5 @@ def test_nvidias_own_tests_come_last(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["--device-check"]) == ExitCode.CHECK_FAILED
     last = capsys.readouterr().out.splitlines()[-3:]
-    assert last == ["simulated device does what it has to", "dcgmi: FAILED: pcie on GPU 3",
+    assert last == ["simulated device passes all checks", "dcgmi: FAILED: pcie on GPU 3",
                     "nvbandwidth: not installed (github.com/NVIDIA/nvbandwidth)"]

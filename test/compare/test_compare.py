@@ -71,7 +71,7 @@ def test_frames_in_different_units_are_refused(frame, other, tmp_path, capsys):
         assert read_frame(path).unit == (unit or "electron/Angstrom")
     assert main(paths) == 2
     said = capsys.readouterr().err
-    assert f"FLUX of the frame is in electron/Angstrom, that of its reference in {other} (BUNIT)" in said
+    assert f"FLUX of the frame is in electron/Angstrom, that of the reference in {other} (BUNIT)" in said
     assert main([paths[1], paths[1]]) == 0
 
 
@@ -195,8 +195,8 @@ def test_bins_between_those_of_both_are_counted(frame):
     count = np.count_nonzero(np.abs(rounded.wave - frame.wave) > 1e-6)
     assert got.waves == 200 - count and 100 < count < 200
     (words,) = got.notes
-    assert words == (f"{count} of the reference's 200 wavelengths within the frame's are none of the frame's "
-                     "(to 1e-06 A), and were not judged")
+    assert words == (f"{count} of the reference's 200 wavelengths within the frame's range are not in the "
+                     "frame (to 1e-06 A), and were not judged")
     assert compare_frames(frame, cut(frame, slice(None), slice(20, 90)), "frame").notes == ()
     assert compare_frames(cut(frame, slice(None), slice(20, 90)), frame, "frame").notes == ()
 
@@ -259,7 +259,7 @@ def test_a_reference_without_an_error_does_not_pass(frame, value):
     """A bin whose ivar is no number was taken for one without data, and not judged."""
     ivar = frame.ivar.copy()
     ivar[tuple(np.argwhere(frame.pixmask_fraction < 0.5)[0])] = value
-    with pytest.raises(InputError, match=r"^the reference contradicts itself: 1 bin has an IVAR that is negative, inf"):
+    with pytest.raises(InputError, match=r"^the reference is inconsistent: 1 bin has an IVAR that is negative, inf"):
         compare_frames(frame, replace(frame, ivar=ivar), "frame")
 
 
@@ -275,7 +275,7 @@ def test_a_reference_that_contradicts_itself_is_refused(frame, field, value, wor
     """Of a frame that is compared with itself nothing differs: it passed, whatever it held."""
     array = getattr(frame, field).copy()
     array[4, ..., 30:40] = value
-    with pytest.raises(InputError, match=f"^the reference contradicts itself: [0-9]+ bins have {words}; take another"):
+    with pytest.raises(InputError, match=f"^the reference is inconsistent: [0-9]+ bins have {words}; give another"):
         compare_frames(frame, replace(frame, **{field: array}), "frame")
 
 

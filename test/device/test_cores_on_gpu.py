@@ -64,7 +64,7 @@ def test_the_same_bits_twice_and_in_any_piece(gpu: Any) -> None:
 def test_mps(gpu: Any) -> None:
     """The real daemon starts, and a rank works under it; skipped, with its message, where it cannot be had."""
     if shutil.which("nvidia-cuda-mps-control") is None:
-        pytest.skip("MPS unavailable: there is no nvidia-cuda-mps-control on the PATH")
+        pytest.skip("MPS unavailable: nvidia-cuda-mps-control is not on the PATH")
     work = "import cupy; assert float(cupy.arange(1000.0).sum()) == 499500.0"
     done = subprocess.run([sys.executable, ROOT / "bin" / "mps_wrapper", "--require", sys.executable, "-c", work],
                           capture_output=True, text=True, check=False, timeout=120)

@@ -251,9 +251,9 @@ def test_frames_that_are_not_replayed() -> None:
 
 
 @pytest.mark.parametrize("change, why", [
-    ({"core": "dense", "wavelength": (6012.0, 6020.0, 0.8)}, "does not know the dense core"),
-    ({"passes": 3}, "makes one pass over an image or two, not 3"),
-    ({"passes": 2, "background": 1}, "fits no background")])
+    ({"core": "dense", "wavelength": (6012.0, 6020.0, 0.8)}, "cannot run the dense core"),
+    ({"passes": 3}, "makes only one or two passes over an image, not 3"),
+    ({"passes": 2, "background": 1}, "cannot fit a background")])
 def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> None:
     """One line says so, and the header: every fibre is the CPU's. Its kernels are asked for, none of the device's."""
     warnings: list[str] = []

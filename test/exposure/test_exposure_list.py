@@ -37,14 +37,14 @@ def test_a_list_names_what_it_likes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lines", "given", "words"), [
-    ("", {}, "names no frame"),
+    ("", {}, "lists no frame"),
     ("a b c d", {}, "line 1: 4 words"),
     ("a 'b", {}, "line 1: No closing quotation"),
     ("a.fits b.fits \"\"", {}, "line 1: an empty name; each line is IMAGE"),
-    ("a.fits p.fits o.txt", {}, "a frame's name ends in .fits or .fits.gz"),
-    ("a\0.fits p.fits o.fits", {}, "no file's name holds a zero byte"),
-    ("a.fits", {"output": "o"}, "no PSF is named for it"),
-    ("a.fits p.fits", {}, "no output is named for it"),
+    ("a.fits p.fits o.txt", {}, "the name of a frame must end in .fits or .fits.gz"),
+    ("a\0.fits p.fits o.fits", {}, "a file name cannot contain a zero byte"),
+    ("a.fits", {"output": "o"}, "has no PSF"),
+    ("a.fits p.fits", {}, "has no output"),
     ("x/a.fits p.fits\ny/a.fits p.fits", {"output": "o"}, "a.fits is the same file as the frame of .*/x/a.fits"),
     ("odd.fits", {"psf": "psf-{camera}.fits", "output": "o"}, "cannot be filled in"),
     ("odd.fits", {"psf": "psf-{.fits", "output": "o"}, "cannot be filled in"),

@@ -72,7 +72,7 @@ def test_an_exception_costs_one_frame(night: Night, folder: Path) -> None:
     ended = launch(2, DRIVER, "crash", 1, "--", *night.options, "-o", folder, "--groups", 1)
     assert ended.code == 4
     assert "error: frame-r1-00000001.fits: internal error: ZeroDivisionError: planted" in ended.err
-    assert errors(ended) == ["1 of 5 frames failed: frame-r1-00000001.fits; the reasons stand above"]
+    assert errors(ended) == ["1 of 5 frames failed: frame-r1-00000001.fits; the reasons are above"]
     assert_all_there(night, folder, [0, 2, 3, 4])
 
 
@@ -165,7 +165,7 @@ def test_signals_stop_it_cleanly(night: Night, folder: Path, number: signal.Sign
         time.sleep(0.01)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75 and time.monotonic() - asked < 10, err
-    assert "stopped on request; 5 frames: " in err and "start again to go on" in err
+    assert "stopped on request; 5 frames: " in err and "start again to continue" in err
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     assert len(list(folder.iterdir())) < 5, err
     assert_nothing_broken(night, folder)

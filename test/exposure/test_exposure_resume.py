@@ -76,8 +76,8 @@ def test_what_is_no_frame_is_not_replaced(night: Night, folder: Path, tmp_path: 
     (tmp_path / "list").write_text("\n".join(rows))
     assert main([str(tmp_path / "list"), "-w", GRID, *more]) == 3
     said = capsys.readouterr().err
-    assert f"{tmp_path}/flat.fits: exists and is no frame, its HDUs are IMAGE, IVAR" in said
-    assert f"{tmp_path}/other.fits.gz: exists and is no frame, its HDUs are " in said
+    assert f"{tmp_path}/flat.fits: exists and is not a frame (its HDUs are IMAGE, IVAR" in said
+    assert f"{tmp_path}/other.fits.gz: exists and is not a frame (its HDUs are " in said
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
     assert (tmp_path / "frame.fits").exists()
 
@@ -162,7 +162,7 @@ def test_a_run_that_fails_leaves_no_empty_folder(night: Night, tmp_path: Path,
         assert not new.parent.exists()
     (tmp_path / "file").touch()
     assert main([*night.options, "-o", str(tmp_path / "file" / "out")]) == 3
-    assert "is no folder; take it away, or give another name" in capsys.readouterr().err
+    assert "is not a folder; remove it, or give another name" in capsys.readouterr().err
     assert main(["-i", str(cut), str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(new)]) == 2
     assert_all_there(night, new, [0])
 
@@ -208,6 +208,6 @@ def test_options_without_effect_are_said_to_be_ignored(night: Night, folder: Pat
     words = ["-i", str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(folder)]
     assert main([*words, "--tail-radius", "20", "--nsubbundles", "2"]) == 0
     text = capsys.readouterr().err
-    assert "warning: --tail-radius is ignored: there is one pass alone" in text
+    assert "warning: --tail-radius is ignored: there is only one pass" in text
     assert "warning: --nsubbundles is ignored by the banded core" in text
     assert_all_there(night, folder, [0])

@@ -56,7 +56,7 @@ def strip(path: Path) -> None:
 def reasons(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Frame -> what came of it, and frame -> why it was made again."""
     err = capsys.readouterr().err
-    again = dict(line.split(": made again: ") for line in err.splitlines() if ": made again: " in line)
+    again = dict(line.split(": extracted again: ") for line in err.splitlines() if ": extracted again: " in line)
     rows = [line.split() for line in err[err.index("\nstate  "):].splitlines() if ".fits" in line]
     return {row[-1]: row[0] for row in rows}, again
 
@@ -119,7 +119,7 @@ def test_a_dropped_fibre_is_told_of(inputs: Path, folder: Path, capsys: pytest.C
     assert main(["-i", str(image), "-p", str(inputs / "psf.fits"), "-w", GRID, "-o", str(folder)]) == 0
     said = capsys.readouterr().err
     assert "frame-r0-00000001.fits: fibre 1 is dropped: its PSF has values that are not finite" in said
-    assert "frame-r0-00000001.fits: a dropped fibre is in no model" in said
+    assert "frame-r0-00000001.fits: a dropped fibre is not modelled" in said
 
 
 def test_what_else_was_replaced(night: Night, inputs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +165,7 @@ def test_frames_of_other_versions_are_made_again(night: Night, folder: Path, cap
         del hdus[0].header["SUM_IMG"]
         hdus[0].add_checksum()
     assert main(command) == 0
-    assert reasons(capsys)[1] == {name: "made by an older version, which did not keep what its input was"}
+    assert reasons(capsys)[1] == {name: "made by an older version, which did not record its input"}
     with fits.open(folder / name, mode="update") as hdus:           # from before there was one of the settings
         was = json.loads(hdus[0].header["CFGTEXT"])
         del was["background"]
@@ -221,7 +221,7 @@ def test_two_runs_in_one_folder_share_frames(night: Night, folder: Path, capsys:
     assert main(command) == 75
     err = capsys.readouterr().err
     assert f"elsewhere        -     0  {names[0]}" in err
-    assert "another run is at work on 1 of the frames; 5 frames: 4 done, 1 elsewhere; start again" in err
+    assert "another run is working on 1 of the frames; 5 frames: 4 done, 1 elsewhere; start again" in err
     assert sorted(path.name for path in folder.iterdir()) == sorted([lock_name(folder / names[0]).name, *names[1:]])
     theirs.release()
     assert main(command) == 0

@@ -68,7 +68,7 @@ def test_writing(row: Writing, words: list[str], tmp_path: Path) -> None:
     else:
         (line,) = said.getvalue().splitlines()
         assert line.startswith(f"gpu_extract: error: {output}: ") and row.says in line
-        assert "nothing under this name was changed" in line
+        assert "no file was changed" in line
         assert output.read_bytes() == OLD
     assert [path.name for path in folder.iterdir()] == ["frame.fits"]
 

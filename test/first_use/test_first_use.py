@@ -351,7 +351,7 @@ def test_progress_counts(capsys: pytest.CaptureFixture[str]) -> None:
     for done in range(43):
         tell(done, 42, 1.3 * (42 - done))
     said = capsys.readouterr().err.splitlines()
-    assert said == ["first use: 42 kernels are compiled and kept, about 55 s", "kernel 1 of 42, about 53 s left",
+    assert said == ["first use: 42 kernels are compiled and cached, about 55 s", "kernel 1 of 42, about 53 s left",
                     "kernel 42 of 42"]       # in a log, no more than a line every few seconds
 
 

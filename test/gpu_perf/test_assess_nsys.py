@@ -101,7 +101,7 @@ def test_the_verdict_names_the_idle_gpu(make: Make) -> None:
 
 @pytest.mark.parametrize(("table", "words"), [
     ("CUPTI_ACTIVITY_KIND_KERNEL", "kernels: the table"), ("NVTX_EVENTS", "--nvtx"),
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", "cannot be put under their stages"), ("CUPTI_ACTIVITY_KIND_MEMCPY", "copies: ")])
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "cannot be assigned to stages"), ("CUPTI_ACTIVITY_KIND_MEMCPY", "copies: ")])
 def test_what_is_absent_is_said(make: Make, table: str, words: str) -> None:
     profile = read_profile(make(table))
     (said,) = profile.missing
@@ -130,8 +130,8 @@ def test_the_same_numbers_in_two_processes(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("kind", "words"), [
-    ("missing", "no such file"), ("text", "no whole SQLite file"), ("cut", "no whole SQLite file"),
-    ("foreign", "no export of Nsight Systems")])
+    ("missing", "no such file"), ("text", "not a complete SQLite file"), ("cut", "not a complete SQLite file"),
+    ("foreign", "not an export of Nsight Systems")])
 def test_files_that_are_no_exports(make: Make, tmp_path: Path, kind: str, words: str,
                                    capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "other.sqlite"

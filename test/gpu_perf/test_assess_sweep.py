@@ -48,7 +48,7 @@ def test_commands_of_the_launchers(program: str, expected: str) -> None:
 def test_what_cannot_be_launched_is_said() -> None:
     with pytest.raises(InputError, match="need a launcher"):
         Launch("none").command(Point("weak", 2, 50, "auto"), ["x"])
-    with pytest.raises(InputError, match="no mps_wrapper"):
+    with pytest.raises(InputError, match="needs mps_wrapper"):
         Launch("mpiexec", ("mpiexec",)).command(Point("weak", 2, 50, "auto", per_gpu=1, mps=True), ["x"])
 
 
@@ -68,7 +68,7 @@ def test_a_real_sweep_goes_on_after_a_point_that_fails(small_frame, tmp_path: Pa
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
     assert "| weak, auto | 2 | 10 |" in (tmp_path / "table.md").read_text()
     assert main(words) == 1
-    assert "3 of 3 sets are there already" in capsys.readouterr().err
+    assert "3 of 3 sets exist already" in capsys.readouterr().err
 
 
 def test_a_frame_of_too_few_fibres_is_refused_before_anything_is_measured(small_frame, tmp_path: Path, capsys) -> None:
@@ -76,7 +76,7 @@ def test_a_frame_of_too_few_fibres_is_refused_before_anything_is_measured(small_
     words = ["run", str(tmp_path), "--ranks", "1", "--launcher", "none", "--no-plots", "--", *small_frame]
     assert main(words) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "error: " in line)
-    assert line.startswith("gpu_sweep: error: the warm-up with 500 fibres is refused (fibres 0 to 499 were asked for, ")
+    assert line.startswith("gpu_sweep: error: the warm-up with 500 fibres is refused (fibres 0 to 499 were requested, ")
     assert not (tmp_path / "campaign.jsonl").exists()
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_record_is_named_and_the_rest_reported(tmp_path: Path) -> None
     sweep_by_hand(tmp_path, {("strong", 1): [8.0, 8.0], ("strong", 2): [5.0, 5.0]})
     (tmp_path / RECORDS / "strong-auto-r2.1.json").write_text('{"schema": 2, "ran')
     text = write_report(tmp_path, plots=False)
-    assert "FAILED: strong-auto-r2 repeat 1" in text and "not whole JSON" in text and "80.0%" in text
+    assert "FAILED: strong-auto-r2 repeat 1" in text and "not complete JSON" in text and "80.0%" in text
 
 
 def test_folders_that_hold_no_sweep(tmp_path: Path, capsys) -> None:
@@ -138,7 +138,7 @@ def test_folders_that_hold_no_sweep(tmp_path: Path, capsys) -> None:
     run([Command("other", ("true",))], tmp_path / "campaign")
     assert main(["report", str(tmp_path / "campaign")]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "holds no campaign" in first and "is no sweep" in second
+    assert "holds no campaign" in first and "is not a sweep" in second
 
 
 @pytest.mark.parametrize("name", ["campaign.jsonl", "report.html", "scaling.json", "scaling.png"])
@@ -229,11 +229,11 @@ def test_versions_that_differ_within_a_sweep_are_named(tmp_path: Path) -> None:
 
 def test_the_last_sentence_says_what_to_do(tmp_path: Path) -> None:
     text = write_report(planted_sweep(tmp_path, {("strong", 1): [8.0], ("strong", 2): [8.0]}), plots=False)
-    assert "Verdict: not fit on 2 ranks: strong, auto is 50% efficient; ranks take cores, memory or clock" in text
+    assert "Verdict: not fit on 2 ranks: strong, auto is 50% efficient; ranks compete for cores, memory or clock" in text
 
 
 @pytest.mark.parametrize(("name", "value"), [("ranks", "2"), ("nspec", 0), ("tile", []), ("core", None), ("mps", 0)])
 def test_points_of_another_kind_are_refused(name: str, value: object) -> None:
     facts = {POINT: {**asdict(Point("strong", 2, 50, "auto")), name: value}}
-    with pytest.raises(InputError, match="this campaign is no sweep"):
+    with pytest.raises(InputError, match="this campaign is not a sweep"):
         point_of(facts)

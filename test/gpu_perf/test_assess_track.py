@@ -54,7 +54,7 @@ def test_a_range_of_commits_is_measured_and_the_bad_one_named(project, tmp_path:
     assert before == (git(folder, "status", "--porcelain"), git(folder, "worktree", "list"))
     assert not (store.parent / "track-work").exists()
     assert main([*words, "--every", "1"]) == 1                          # the good ones are there, the bad one is tried
-    assert "2 of 3 commits are there already" in capsys.readouterr().err
+    assert "2 of 3 commits exist already" in capsys.readouterr().err
 
 
 def test_killed_in_the_middle_it_goes_on(project, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_lists_and_tables_from_elsewhere(tmp_path: Path, capsys) -> None:
     assert "2 of 2 commits are new" in said and "2 of 2 lines are new in daily\n0 of 2 lines are new in daily" in said
     (tmp_path / "daily.csv").write_bytes(b"\xef\xbb\xbfdate,run time\r\n2026-01-03,2.0\r\n2026-01-04T06:00,2.7\r\n")
     assert main(["import", str(tmp_path / "daily.csv"), *store]) == 2           # nor does a figure that was changed
-    assert "the figures of 2026-01-04 are not those that daily has from before" in capsys.readouterr().err
+    assert "the figures of 2026-01-04 differ from those that daily has already" in capsys.readouterr().err
     with Store(tmp_path / "track.sqlite") as base:
         assert base.measured("old code") == {"3f87ff9": {"run time": [2.0, 2.1], "% MPI": [7.0]},
                                              "9c18f6d": {"run time": [3.0], "% MPI": [8.0]}}
@@ -141,16 +141,17 @@ def test_a_subject_may_hold_what_ends_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "content", "words"), [
     ("a.csv", "commit,run time\nabc1234,2.0\n", "line 2: abc1234 has no date"),
-    ("a.csv", "date,run time\n2026-01-03,fast\n", "line 2, run time: 'fast' is no number"),
-    ("a.csv", "date,run time\n2026-01-03,inf\n", "no finite number"),
-    ("a.csv", "date,run time\nyesterday,2\n", "'yesterday' is no date"),
-    ("a.csv", "date,run time\nnan,2\n", "'nan' is no date"), ("a.csv", "date,run time\n1e12,2\n", "'1e12' is no date"),
-    ("a.csv", "commit,date,run time\nabc1234,inf,2\n", "'inf' is no date"),
-    ("a.csv", f"date,run time\n2026-01-03,{'1' * 200000}\n", "is no table (field larger than"),
-    ("a.csv", "date,run time\n2026-01-03\n", "not as many cells"),
-    ("a.csv", "run time\n2.0\n", "commit or date"), ("a.csv", "date,run time\n", "no lines"),
-    ("a.csv", "\x00\x01", "commit or date"), ("a.csv", b"\xff\xfe\x00", "no text"),
-    ("log.txt", "3f87ff9|1767225600\nnonsense\n", "line 2, is not HASH|SECONDS"), ("log.txt", "", "has no lines"),
+    ("a.csv", "date,run time\n2026-01-03,fast\n", "line 2, run time: 'fast' is not a number"),
+    ("a.csv", "date,run time\n2026-01-03,inf\n", "not a finite number"),
+    ("a.csv", "date,run time\nyesterday,2\n", "'yesterday' is not a date"),
+    ("a.csv", "date,run time\nnan,2\n", "'nan' is not a date"),
+    ("a.csv", "date,run time\n1e12,2\n", "'1e12' is not a date"),
+    ("a.csv", "commit,date,run time\nabc1234,inf,2\n", "'inf' is not a date"),
+    ("a.csv", f"date,run time\n2026-01-03,{'1' * 200000}\n", "is not a table (field larger than"),
+    ("a.csv", "date,run time\n2026-01-03\n", "must have as many cells"),
+    ("a.csv", "run time\n2.0\n", "commit or date"), ("a.csv", "date,run time\n", "no rows"),
+    ("a.csv", "\x00\x01", "commit or date"), ("a.csv", b"\xff\xfe\x00", "not a text file"),
+    ("log.txt", "3f87ff9|1767225600\nnonsense\n", "line 2, must be HASH|SECONDS"), ("log.txt", "", "has no lines"),
     ("log.txt", None, "cannot be read")])
 def test_bad_imports_are_one_line_and_change_nothing(tmp_path: Path, capsys, name, content, words) -> None:
     store = filled(tmp_path / "track.sqlite")
@@ -170,7 +171,8 @@ def dump(path: Path) -> list[str]:
         return list(base.iterdump())
 
 
-@pytest.mark.parametrize(("kind", "words"), [("text", "no store of gpu_track"), ("foreign", "no store of gpu_track"),
+@pytest.mark.parametrize(("kind", "words"), [("text", "not a store of gpu_track"),
+                                             ("foreign", "not a store of gpu_track"),
                                              ("cut", "damaged"), ("missing", "no such store")])
 def test_files_that_are_no_stores(tmp_path: Path, capsys, kind: str, words: str) -> None:
     path = tmp_path / "other.sqlite"
@@ -240,7 +242,7 @@ def test_a_series_without_a_result_does_not_hide_the_others(tmp_path: Path, caps
 def test_a_failed_addition_leaves_what_was_there(tmp_path: Path) -> None:
     path = filled(tmp_path / "track.sqlite")
     before = dump(path)
-    with Store(path) as store, pytest.raises(OutputError, match="what is in it is safe"):
+    with Store(path) as store, pytest.raises(OutputError, match="its previous content is safe"):
         store.add_result(Result("p on m", "unknown commit", 0, "m", measures={"run time": 1.0}))
     assert dump(path) == before
 
@@ -330,7 +332,7 @@ def test_asv_publishes_an_export_made_outside_git(tmp_path: Path, capsys) -> Non
 
 @pytest.mark.parametrize(("slower", "cpu", "words", "bad"), [
     (1.0, 2.0, "Verdict: fit: no component is slower", False),
-    (1.2, 2.0, "Verdict: slower: look at the commits that are named", True),
+    (1.2, 2.0, "Verdict: slower: look at the commits named above", True),
     (1.0, 1.0, "Verdict: not fit for conclusions: measure these commits again", True)])
 def test_the_page_ends_in_a_sentence(tmp_path: Path, slower: float, cpu: float, words: str, bad: bool) -> None:
     """Also where the ranks of the newest commit had their core for half of the time only."""

@@ -211,7 +211,7 @@ def test_one_runner_at_a_time(tmp_path):
     said = []
     run([command], tmp_path, sampler=sampler)
     assert said == [f"{tmp_path}/campaign.jsonl is in use by another run: "
-                    "wait for it or name another folder\n"]
+                    "wait for it, or give another folder\n"]
 
 
 @pytest.mark.parametrize("text", ["{\"a\": 1}\n", "not json\n", "[1]\n", "{\"kind\": \"recipe\"}\n"])
@@ -260,9 +260,9 @@ def test_bad_campaigns_are_refused(tmp_path):
     for timeout in (0.0, -1.0, float("nan")):
         with pytest.raises(InputError, match=r"a: the timeout is .* s, must be above 0"):
             Command("a", ("true",), timeout=timeout)
-    with pytest.raises(InputError, match="may hold letters"):
+    with pytest.raises(InputError, match="may contain only letters"):
         Command("a/b", ("true",))
-    with pytest.raises(InputError, match="nothing to run"):
+    with pytest.raises(InputError, match="no command to run"):
         Command("a", ())
     with pytest.raises(InputError, match="holds no campaign"):
         load(tmp_path)

@@ -94,7 +94,7 @@ def test_metrics_from_spans_by_hand() -> None:
     assert inner.run_time == 9
     assert inner.parallel_efficiency == pytest.approx(6.25 / 9)
     assert inner.communication_efficiency == pytest.approx(7.5 / 9)
-    with pytest.raises(InputError, match="has no stage 'solve'; there are extract, write"):
+    with pytest.raises(InputError, match="has no stage 'solve'; its stages are extract, write"):
         metrics_of(made, focus="solve")
 
 
@@ -165,8 +165,8 @@ def test_what_lies_before_and_between_stages_is_named() -> None:
     assert {c.name: round(c.cost, 9) for c in causes} == {
         "start-up": 0.25, "unaccounted time": 0.125, "reading and writing": 0.125}
     lines = judge(made).lines()
-    assert "0.80 s from the start of the processes" in lines[0] and "other ranks" not in " ".join(lines)
-    assert lines[-1].startswith("Computing, of the whole time: bundle 50%")
+    assert "0.80 s passed from the start of the processes" in lines[0] and "other ranks" not in " ".join(lines)
+    assert lines[-1].startswith("Computing, as a share of the whole time: bundle 50%")
     table = stage_table([*outside_stages(windows(made))[:1], *stages(windows(made)),
                          *outside_stages(windows(made))[1:]], 3.2)
     outer = {row[0]: float(row[2]) for row in table.rows if not row[0].startswith(" ")}
@@ -237,7 +237,7 @@ def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [
-    (None, "cannot be read"), (b'{"schema": 2, "ran', "not whole JSON"), (b"\x89PNG\r\n", "not whole JSON"),
+    (None, "cannot be read"), (b'{"schema": 2, "ran', "not complete JSON"), (b"\x89PNG\r\n", "not complete JSON"),
     (b"[1, 2]", "not a record"), (b"{}", "not a record"), (b'{"schema": 9, "ranks": []}', "newer gpu_perf"),
     (b'{"schema": 2, "ranks": []}', "without ranks"), (b'{"schema": 2, "ranks": [{"rank": 0}]}', "not a record")])
 def test_files_that_are_no_records(tmp_path: Path, content: bytes | None, words: str) -> None:
@@ -255,12 +255,13 @@ def test_a_reference_of_other_work_is_refused_or_marked() -> None:
     this = run(rank(0, rows, 9), **known)
     assert verdict_of(this, Asked(this)).cautions == ()
     for other in ({"fibres": 500, "bins": 251}, {"fibres": 50, "bins": 2326}):
-        with pytest.raises(InputError, match=f"other work: {other['fibres']} fibres x {other['bins']} bins, this run"):
+        with pytest.raises(InputError, match=f"is a run of {other['fibres']} fibres x {other['bins']} bins, this run"):
             verdict_of(this, Asked(run(rank(0, rows, 9), **{**known, "problem": other})))
     marked = [run(rank(0, rows, 9), **{**known, key: value})
               for key, value in (("problem", None), ("digest", "b"), ("commit", "d"), ("processor", "q"))]
     said = [verdict_of(this, Asked(reference)).lines()[-1] for reference in marked]
-    assert said == ["Caution: it is not known whether the reference did the same work: a record does not say",
-                    "Caution: the reference had other settings",
-                    "Caution: the reference ran with a commit of its own: d, not c",
-                    "Caution: the reference ran with a processor of its own: q, not p"]
+    assert said == ["Caution: whether the reference did the same work is unknown: a record lacks the size of its "
+                    "problem",
+                    "Caution: the reference used different settings",
+                    "Caution: the reference used another commit: d, not c",
+                    "Caution: the reference used another processor: q, not p"]

@@ -137,12 +137,12 @@ def test_a_file_of_the_older_schema() -> None:
 
 
 @pytest.mark.parametrize(("content", "said"), [
-    ("[1]", "not a record of a run"), ("{", "not whole JSON"), ('{"Application": 3}', "not TALP's JSON"),
+    ("[1]", "not a record of a run"), ("{", "not complete JSON"), ('{"Application": 3}', "not TALP's JSON"),
     ('{"Application": {}}', "no region of TALP took any time"),
     ('{"Application": {"Global": {"elapsedTime": 5, "usefulTime": 5}}}', "not TALP's JSON"),
-    (json.dumps({"Application": {"Global": region(10, 26, -1)}}), "times that cannot be"),
+    (json.dumps({"Application": {"Global": region(10, 26, -1)}}), "impossible times"),
     (json.dumps({"Application": {"Global": region(10, 26, 14, minMpiNormdProc=11, minMpiNormdNode=2)}}),
-     "times that cannot be")])
+     "impossible times")])
 def test_what_is_not_talps_is_refused(tmp_path: Path, content: str, said: str) -> None:
     """One line that says what it is not."""
     path = tmp_path / "some.json"
@@ -163,5 +163,5 @@ def test_no_output_takes_the_place_of_an_input(tmp_path: Path, capsys: pytest.Ca
     for name in ("RUN", "OUT"):
         (tmp_path / name).write_text("what was there")
     assert main([str(tmp_path / word) if word.isupper() else word for word in words]) == 2
-    assert (f"{said}; give it another name" if said else "is not whole JSON") in capsys.readouterr().err
+    assert (f"{said}; give it another name" if said else "is not complete JSON") in capsys.readouterr().err
     assert (tmp_path / "OUT").read_text() == "what was there"

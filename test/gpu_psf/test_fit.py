@@ -211,7 +211,7 @@ def broken(kind: str, small: Small) -> tuple[Image, Lines]:
 @pytest.mark.parametrize(("kind", "words"), [
     ("no light", "0 of 15 lines have light"), ("saturated", "0 of 15 lines have light"),
     ("masked", "0 of 15 lines have light"), ("bright 1500", "lines of the list are seen"),
-    ("continuum", "light that is of no line outshines the lines"),
+    ("continuum", "light that belongs to no line outshines the lines"),
     *((kind, "lines of the list are seen") for kind in ("bright 5000", "other lamp7", "other lamp13", "other lamp26")),
     ("other range", "none of the 2 lines lies within")])
 def test_what_cannot_be_fitted_is_said(small: Small, kind: str, words: str) -> None:
@@ -222,7 +222,7 @@ def test_what_cannot_be_fitted_is_said(small: Small, kind: str, words: str) -> N
 
 def test_light_that_outshines_the_lines_is_said(small: Small) -> None:
     arc, _ = broken("bright 20000", small)
-    with pytest.raises(InputError, match="light that is of no line outshines the lines"):
+    with pytest.raises(InputError, match="light that belongs to no line outshines the lines"):
         fit_psf([arc], small.start, small.lines, FitConfig(nspec=5))
 
 
@@ -232,7 +232,7 @@ def test_arcs_that_are_shifted_against_each_other_are_refused(small: Small, by: 
     """Their mean is nobody's. Chi squared hardly tells: pixels are left out where arcs are bright."""
     images = [make_arc(moved(small.true, *shift), FIBRES, (small.lines.wave, share * small.lines.strength), n)
               for n, shift in enumerate(((0.0, 0.0), by))]
-    with pytest.raises(BundleError, match=r"the arcs are shifted against each other by .* allowed are 0\.25"):
+    with pytest.raises(BundleError, match=r"the arcs are shifted against each other by .* at most 0\.25"):
         fit_bundle(images, small.start, FIBRES, small.lines, FitConfig())
 
 
@@ -257,7 +257,7 @@ def test_odd_cores_and_large_residuals_are_refused(small: Small) -> None:
     with pytest.raises(BundleError, match="the spots differ from the model by"):
         check_error(task, replace(state, residual=state.residual + moved_light))
     left_out = np.where(np.arange(len(state.weight)) % 2, state.weight, 0.0)
-    with pytest.raises(BundleError, match="cores of bright lines are not what the fit has, allowed are 30 %"):
+    with pytest.raises(BundleError, match="cores of bright lines disagree with the fit, at most 30 %"):
         check_cores(task, replace(state, weight=left_out))
 
 
@@ -276,7 +276,7 @@ def test_traces_that_move_beyond_the_reach_are_refused(small: Small) -> None:
     task, state = small.fit.task, small.fit.state
     check_reach(task, state, (2.5, 3.5))            # the start is off by 1 and 2, and bent
     for reach in ((0.5, 3.5), (2.5, 1.0)):
-        with pytest.raises(BundleError, match=r"the traces moved by .* pixels in x and y, allowed are"):
+        with pytest.raises(BundleError, match=r"the traces moved by .* pixels in x and y, at most"):
             check_reach(task, state, reach)
 
 
@@ -293,7 +293,7 @@ def test_a_gap_in_the_list_makes_traces_unsure(small: Small) -> None:
 @pytest.mark.parametrize("by", [7.27, -7.27])
 def test_a_start_that_is_off_by_a_fibre_is_refused(small: Small, by: float) -> None:
     start = cold(small.true, 3, (by, -2.0), 0.1)
-    with pytest.raises(BundleError, match="as well, where the starting PSF has no fibre: it is off by a fibre"):
+    with pytest.raises(BundleError, match="as well, where the starting PSF has no fibre: it is off by one fibre"):
         fit_bundle([small.arc], start, FIBRES, small.lines, FitConfig())
 
 

@@ -89,9 +89,9 @@ def test_bad_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="positions is 1, must be 2 to 8"):
         FitConfig(positions=1)
     start, config = gaussian(discs()), FitConfig(spots="tables")
-    with pytest.raises(InputError, match="its stamps have 15 x 14 pixels, tables need odd numbers"):
+    with pytest.raises(InputError, match="its stamps have 15 x 14 pixels, must be odd numbers"):
         check_tables(replace(start, stamp=(14, 15)), config)
-    with pytest.raises(InputError, match=r"positions are \d+ numbers, allowed are 16777216: give fewer --positions"):
+    with pytest.raises(InputError, match=r"positions are \d+ numbers, at most 16777216 are allowed: give fewer"):
         check_tables(replace(start, stamp=(129, 129)), replace(config, positions=8))
 
 

@@ -131,7 +131,7 @@ def test_an_overscan_without_a_number_costs_no_row() -> None:
     raw[50, 105], raw[60, 110], raw[70, 100:] = np.nan, np.inf, np.nan
     np.testing.assert_allclose(overscan_bias(raw, (100, 120)), bias, atol=0.1)
     raw[:, 100:] = np.nan
-    with pytest.raises(InputError, match="overscan 100:120 holds no number"):
+    with pytest.raises(InputError, match="overscan 100:120 holds no finite number"):
         overscan_bias(raw, (100, 120))
 
 
@@ -236,13 +236,14 @@ def test_a_description_says_the_rest(night: Path, tmp_path: Path) -> None:
     (["-i", "NIGHT", "--bias", "5", "--gain", "1", "--read-noise", "3"], "is a cube of 3 images"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3", "--transfer", "SMALL"], "has shape (3, 4)"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3", "--transfer", "SMALL", "SMALL", "SMALL"],
-     "3 flats are given, needed are one or two"),
-    (["-i", "NIGHT[FLAT]", "--gain", "1", "--read-noise", "3"], "0 ways to the bias are given, needed is one"),
+     "3 flats are given, must be one or two"),
+    (["-i", "NIGHT[FLAT]", "--gain", "1", "--read-noise", "3"],
+     "0 sources of the bias are given, exactly one is needed"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3"], "give --gain, or --transfer"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "-1", "--read-noise", "3"], "gain is -1.0, must be a number"),
     (["-i", "NIGHT[FLAT]", "--bias", "nan", "--gain", "1", "--read-noise", "3"], "bias is nan, must be a number"),
     (["-i", "NIGHT[FLAT]", "--spectrograph", "side", "--gain", "0"], "gain is 0.0, must be a number"),
-    (["-i", "NIGHT[FLAT]", "--spectrograph", "none"], "no spectrograph 'none'; there is side"),
+    (["-i", "NIGHT[FLAT]", "--spectrograph", "none"], "no spectrograph 'none'; known: side"),
     (["-i", "NIGHT[SKY]", "--bias", "5", "--gain", "1", "--read-noise", "3"], "no HDU SKY"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--dispersion", "z"],
      "dispersion is 'z', must be one of y, -y, x, -x"),
@@ -252,9 +253,9 @@ def test_a_description_says_the_rest(night: Path, tmp_path: Path) -> None:
     (["-i", "NIGHT[SCIENCE,0]", "--bias", "5", "--read-noise", "3", "--transfer", "NIGHT[FLAT]", "NIGHT[2]"],
      "--transfer: "),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--read-noise", "3", "--gain", "1", "--transfer", "NIGHT[SCIENCE,2]"],
-     "--gain and --transfer are given, needed is one of them"),
+     "--gain and --transfer are both given: give the gain"),
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--saturation", "9"],
-     "not one pixel is good: 80000 of 80000 have 9 ADU or more"),
+     "no pixel is good: 80000 of 80000 have 9 ADU or more"),
 ])
 def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str],
                    message: str) -> None:
@@ -268,7 +269,7 @@ def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(("unit", "less", "told"), [
     (None, 0, ""), ("adu", 0, ""), ("electron", 0, "the raw image's BUNIT is electron: "),
-    (None, 32768, "the usual pixel is -8.1"), (None, 4, ""), (None, 40, "the usual pixel is -9")])
+    (None, 32768, "the typical pixel is -8.1"), (None, 4, ""), (None, 40, "the typical pixel is -9")])
 def test_what_is_no_raw_image_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str | None, less: float,
                                       told: str) -> None:
     """Electrons would be multiplied by the gain again. Unsigned numbers that are read as signed ones, and a bias that

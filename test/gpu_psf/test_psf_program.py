@@ -162,8 +162,8 @@ def test_bundles_that_are_not_asked_for_move_along(files: Files, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("lines", "words"), [
-    ("6100 x\n-3", "line 2: is '-3', needed are a wavelength"), ("# nothing\n", "has no line"),
-    ("6100.5,7\n6100,52 Ne I", "line 2: is '6100,52 Ne I', a number with a decimal comma"),
+    ("6100 x\n-3", "line 2: is '-3', must be a wavelength"), ("# nothing\n", "lists no line"),
+    ("6100.5,7\n6100,52 Ne I", "line 2: is '6100,52 Ne I', which has a decimal comma"),
     ("5000\n5100", "no bundle could be fitted; the first of 2: none of the 2 lines")])
 def test_bad_input_is_one_line(files: Files, tmp_path: Path, lines: str, words: str,
                                capfd: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +188,7 @@ def test_an_arc_is_given_once(files: Files, tmp_path: Path, capfd: pytest.Captur
     (tmp_path / "again.fits").symlink_to("arc.fits")
     arcs = [str(tmp_path / name) for name in ("arc.fits", "again.fits")]
     assert main(["fit", "-i", *arcs, "-p", str(files.start), "-o", str(tmp_path / "out.fits")]) == 2
-    assert f"{arcs[1]}: is given twice, and its photons would count twice" in capfd.readouterr().err
+    assert f"{arcs[1]}: is given twice, so its photons would count twice" in capfd.readouterr().err
 
 
 def test_inputs_stay(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -224,7 +224,7 @@ def bad(kind: str) -> tuple[Image, PsfModel]:
 
 
 @pytest.mark.parametrize(("kind", "words"), [
-    ("no light", "no more light on the traces"), ("masked", "no more light on the traces"),
+    ("no light", "no more light than the pixels beside them"), ("masked", "no more light than the pixels beside them"),
     ("another CCD", "give the PSF of this camera"),
     ("too far in x", "the light lies -5 pixels in x"),
     ("too far in y", "the light lies -8 pixels in y")])
@@ -284,7 +284,7 @@ def test_one_line_in_each_order_or_in_all(number: int) -> None:
 
 
 def test_lines_of_no_order_are_refused() -> None:
-    with pytest.raises(InputError, match=r"none of the 1 lines lies alone within the PSF's 6001 to 11611 A"):
+    with pytest.raises(InputError, match=r"none of the 1 lines lies apart from others within the PSF's 6001 to 11611"):
         shift_psf(exposure(), echelle(TRUE), Lines(np.array([15000.0]), np.ones(1)))
 
 
@@ -308,7 +308,7 @@ def test_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--degree", "5"]) == 2
     lines.write_text("5000\n", encoding="utf-8")
     assert main(words) == 2
-    assert "none of the 1 lines lies alone within" in capfd.readouterr().err
+    assert "none of the 1 lines lies apart from others within" in capfd.readouterr().err
 
 
 @pytest.mark.slow

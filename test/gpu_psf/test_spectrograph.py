@@ -69,11 +69,11 @@ def test_the_one_that_comes_with_the_package_is_that_of_the_simulator() -> None:
 
 @pytest.mark.parametrize(("text", "messages"), [
     ("[a]\naxis = z\nrange = 9000, 8000\nfibres = 10\nbundles = 4, 5\ngain = -1\nread_noise = low\nfibers = 3\n",
-     ["axis is 'z', must be one of y, -y, x, -x", "range is 9000, 8000, must be two wavelengths", "which are 9 fibres, "
-      "fibres says 10", "gain is -1, must be above 0", "read_noise is 'low', must be a number",
+     ["axis is 'z', must be one of y, -y, x, -x", "range is 9000, 8000, must be two ascending wavelengths",
+      "which are 9 fibres, but fibres is 10", "gain is -1, must be above 0", "read_noise is 'low', must be a number",
       "fibers is not known; did you mean fibres?"]),
     ("[a]\nrange = 8000, 9000\nmiddle = 8100\nbundles = 15\nbias = 3\noverscan = 20, 10\norder = up\n",
-     ["middle is 8100, must lie in the middle half of the range, 8250 to 8750", "give fibres, too",
+     ["middle is 8100, must lie in the middle half of the range, 8250 to 8750", "also give fibres",
       "bias and overscan are both given", "overscan is 20, 10", "order is 'up', must be one of ascending, descending"]),
     ("[a]\nmiddle = 8100\nfibres = 61\nbundles = 15\nrange = 8100\nskip = 1.5\n",
      ["range is '8100', must be two wavelengths", "skip is '1.5', must be a whole number",
@@ -81,8 +81,8 @@ def test_the_one_that_comes_with_the_package_is_that_of_the_simulator() -> None:
     ("[a]\ndispersion = nan\nbundles = 0\nfibres = 0\n",
      ["dispersion is 'nan', must be a number", "bundles is 0, must be numbers of", "fibres is 0, must be above 0"]),
     ("[a]\n[b]\n", ["2 spectrographs; name one: ", "mine.ini:a", "mine.ini:b"]),
-    ("", ["describes nothing; a line [NAME] begins a description"]),
-    ("range = 1, 2\n", ["is no description of a spectrograph"]),
+    ("", ["holds no description; a line [NAME] begins one"]),
+    ("range = 1, 2\n", ["is not a description of a spectrograph"]),
 ])
 def test_all_problems_are_told_at_once(file: Path, text: str, messages: list[str]) -> None:
     file.write_text(text)
@@ -93,7 +93,7 @@ def test_all_problems_are_told_at_once(file: Path, text: str, messages: list[str
 
 
 def test_no_such_description(file: Path) -> None:
-    for name, message in (("sied", "no spectrograph 'sied'; there is side, or give a file (FILE.ini); did you mean"),
+    for name, message in (("sied", "no spectrograph 'sied'; known: side; or give a file (FILE.ini); did you mean"),
                           (f"{file}:toi", "no spectrograph 'toi'; name one: "),
                           (file.with_name("none.ini"), "none.ini: cannot be read: No such file")):
         with pytest.raises(InputError) as error:
@@ -102,9 +102,9 @@ def test_no_such_description(file: Path) -> None:
 
 
 def test_range_and_dispersion_must_fit_the_image() -> None:
-    with pytest.raises(InputError, match=r"on the 300 rows of the image is 1.37\d A per pixel, dispersion says 0.7"):
+    with pytest.raises(InputError, match=r"on the 300 rows of the image is 1.37\d A per pixel, dispersion is 0.7"):
         Spectrograph("a", range=(5003.0, 5415.0), dispersion=0.7).wavelengths(300)
-    with pytest.raises(InputError, match="says nothing of wavelengths"):
+    with pytest.raises(InputError, match="has no wavelengths"):
         Spectrograph("a").wavelengths(300)
     with pytest.raises(InputError, match="in Angstrom per pixel"):
         Spectrograph("a", middle=500.0, dispersion=5.0).wavelengths(300)
@@ -157,9 +157,9 @@ def test_a_description_need_be_right_to_3_per_cent_only() -> None:
 
 @pytest.mark.parametrize(("change", "options", "message"), [
     ("fibres = 26", [], "found 18 traces in the flat, expected 26"),
-    ("", ["--range", "5003,5415", "--psf", "a.fits"], "--psf and --range is given on the wavelengths"),
-    ("", ["--echelle"], "are about fibres with the same wavelengths"),
-    ("dispersion = 0.3", [], "dispersion says 0.3; they must agree to 10%"),
+    ("", ["--range", "5003,5415", "--psf", "a.fits"], "--psf and --range is given for the wavelengths"),
+    ("", ["--echelle"], "are for fibres with the same wavelengths"),
+    ("dispersion = 0.3", [], "dispersion is 0.3; they must agree to 10%"),
 ])
 def test_bad_descriptions(file: Path, capsys: pytest.CaptureFixture[str], change: str, options: list[str],
                           message: str) -> None:

@@ -15,10 +15,10 @@ ARC = Image(np.ones((NY, NX)), np.ones((NY, NX)))
 
 
 def test_a_fit_does_not_start_from_a_table() -> None:
-    with pytest.raises(InputError, match=r"^small: its spots are tables, a fit is of Gauss-Hermite spots: start from"):
+    with pytest.raises(InputError, match=r"^small: its spots are tables, must be Gauss-Hermite spots: start from"):
         fit_psf([ARC], tabulated(small_psf(), 3, (2, 2)), shipped_lines(), FitConfig())
 
 
 def test_traces_from_a_table_need_a_flat() -> None:
-    with pytest.raises(InputError, match=r"^small: its spots are tables, which do not say how wide they are"):
+    with pytest.raises(InputError, match=r"^small: its spots are tables, which do not give their widths"):
         start_psf(None, ARC, np.array([6050.0]), Known(psf=tabulated(small_psf(), 3, (2, 2))))

@@ -55,7 +55,7 @@ def test_a_campaign_of_24_sets_killed_and_started_again_reports_as_an_undisturbe
         kept = before.count(b'"kind": "outcome"')
         assert stop_after <= kept < 24
     resumed = campaign(killed)
-    assert resumed.returncode == 0 and f"{kept} of 24 sets are there already, {24 - kept} to go" in resumed.stderr
+    assert resumed.returncode == 0 and f"{kept} of 24 sets exist already, {24 - kept} to go" in resumed.stderr
     assert state.read_bytes().startswith(before)                   # what was stored has not been touched
     assert len(load(killed)) == 24
     assert state.read_bytes().count(b'"kind": "outcome"') == 24     # no set ran to its end twice

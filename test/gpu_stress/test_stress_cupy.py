@@ -72,10 +72,10 @@ def test_a_library_that_runs_out_in_its_own_words(monkeypatch):
 
 def test_no_device_and_no_such_device(monkeypatch):
     standin_cupy.install(monkeypatch, devices=0)
-    with pytest.raises(InputError, match=r"needs a CUDA device and there is none .*use -m numpy"):
+    with pytest.raises(InputError, match=r"needs a CUDA device, but none was found .*use -m numpy"):
         open_module("cupy")
     standin_cupy.install(monkeypatch, devices=2)
-    with pytest.raises(InputError, match="device is 2, but there are 2 CUDA devices: choose 0 to 1"):
+    with pytest.raises(InputError, match="device is 2, must be 0 to 1: there are 2 CUDA devices"):
         open_module("cupy", 2)
 
 
@@ -93,7 +93,7 @@ def test_no_device_on_the_command_line(monkeypatch, capsys):
     standin_cupy.install(monkeypatch, devices=2)
     assert main(["copy", "-m", "cupy", "--devices", "0,2"]) == 2
     assert capsys.readouterr().err == (
-        "gpu_stress: error: --devices names 2, there are 2 CUDA devices: 0 to 1\n")
+        "gpu_stress: error: --devices has 2, must be 0 to 1: there are 2 CUDA devices\n")
 
 
 def test_events_give_the_seconds_between_marks(monkeypatch):

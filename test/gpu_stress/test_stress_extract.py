@@ -45,7 +45,7 @@ def test_spectra_that_do_not_fit_the_truth_are_wrong(monkeypatch):
 
 def test_without_a_frame_it_says_so(monkeypatch):
     monkeypatch.setattr(extract, "extract", lambda *_: None)
-    with pytest.raises(InternalError, match="gave no frame"):
+    with pytest.raises(InternalError, match="returned no frame"):
         recorded(SPEC)
 
 

@@ -175,7 +175,7 @@ def test_pauses_are_cut_out_of_the_time_lines(made):
 def test_results_that_are_damaged_are_named(tmp_path, name, value):
     damaged = outcome("numpy", "fft", "float64", 1, [process(0, 100.0, 10.0, 1000)])
     damaged["processes"][0]["result"][name] = value
-    with pytest.raises(InputError, match="what numpy-fft-100x100-float64-1p gave is damaged"):
+    with pytest.raises(InputError, match="the output of numpy-fft-100x100-float64-1p is damaged"):
         read_campaign(folder_of(tmp_path / "f", [damaged]))
 
 
@@ -206,7 +206,7 @@ def test_folders_that_hold_something_else(tmp_path, made):
     with pytest.raises(InputError, match="does not describe a machine"):
         read_campaign(made)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="is no folder"):
+    with pytest.raises(OutputError, match="is not a folder"):
         write_report([str(made)], str(tmp_path / "file" / "out"))
 
 
@@ -245,11 +245,11 @@ def undrawn(monkeypatch):
     (1960, {}, "NOT QUIET: 2 processes did 3.92 times the work of one alone in numpy fft 100x100 float64, which "),
     (950, {"samples": [busy(0.0, ALONE, 0.0, 0.0), busy(2.0, ALONE, 5.0, 2.0)]},
      f"NOT QUIET: other work kept 1.5 cores busy during {ALONE}"),
-    (400, {"procs": 5}, "SHARED CORES: 5 processes on 4 cores: they took turns")])
+    (400, {"procs": 5}, "SHARED CORES: 5 processes shared 4 cores")])
 def test_a_campaign_on_a_machine_that_was_not_quiet_is_not_green(tmp_path, cycles, more, words):
     out = tmp_path / "out"
     text = write_report([str(shared(tmp_path / "one", cycles, **more))], str(out))
-    assert words in text and "Verdict: results are right, rates are not fit for conclusions: run it again" in text
+    assert words in text and "Verdict: results are right, but rates are not fit for conclusions: run it" in text
     assert 'class="summary bad"' in (out / "report.html").read_text()
 
 
@@ -262,10 +262,10 @@ def test_repeats_that_differ_are_a_doubt(tmp_path):
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("cycles", "words"), [
-    (950, "Verdict: fit, and shared well: at the least 2 processes do 1.90 times the work of one in numpy fft"),
+    (950, "Verdict: fit, and shared well: at least 2 processes do 1.90 times the work of one in numpy fft"),
     (700, "Verdict: fit, but not shared well: 2 processes do 1.40 times the work of one in numpy fft 100x100 float64: "
-          "more processes than that gain little."),
-    (500, "give each process a machine (a GPU) of its own.")])
+          "more processes gain little."),
+    (500, "give each process its own machine (GPU).")])
 def test_a_quiet_campaign_ends_in_a_sentence(tmp_path, cycles, words):
     quiet = [busy(0.0, ALONE, 0.0, 0.0), busy(2.0, ALONE, 2.1, 2.0)]
     out = tmp_path / "out"

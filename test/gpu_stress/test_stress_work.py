@@ -147,12 +147,12 @@ def test_counts_and_seconds():
 
 def test_what_a_test_does_not_support_is_a_result_that_says_so():
     for spec, words in ((Spec("eigh", shape=(5, 5), dtype="float16"), "eigh does not support float16: use float32"),
-                        (Spec("eigh", shape=(5, 6)), "eigh needs square matrices, not 5,6"),
-                        (Spec("gemm", shape=(5,)), "gemm needs matrices, not 5"),
+                        (Spec("eigh", shape=(5, 6)), "shape is 5,6, must be square matrices for eigh"),
+                        (Spec("gemm", shape=(5,)), "shape is 5, must be matrices for gemm"),
                         (Spec("rand", dtype="int32"), "rand does not support int32"),
-                        (Spec("extract", dtype="float64", shape=(5,)), "extract needs fibres,wavelengths"),
-                        (Spec("extract", dtype="float64", shape=(600, 100)), "up to 500 fibres"),
-                        (Spec("extract", "cupy", (5, 50), "float64"), "extract does not run on cupy")):
+                        (Spec("extract", dtype="float64", shape=(5,)), "must be fibres,wavelengths for extract"),
+                        (Spec("extract", dtype="float64", shape=(600, 100)), "must be 1 to 500 fibres"),
+                        (Spec("extract", "cupy", (5, 50), "float64"), "extract does not run with cupy")):
         result = recorded(spec)
         assert result.status == "unsupported" and words in result.message
         with pytest.raises(Unsupported):
@@ -196,7 +196,7 @@ def test_memory_of_a_control_group_counts(monkeypatch, tmp_path):
     ({"shape": ()}, "shape is , must be"),
     ({"shape": (2**30, 2**30)}, "no machine holds that many"),
     ({"count": 0}, "count is 0, must be 1 or more"),
-    ({"count": None}, "give either a count of cycles or seconds"),
+    ({"count": None}, "give either a number of cycles or seconds"),
     ({"count": None, "seconds": 0.0}, "seconds is 0, must be more than 0"),
     ({"count": None, "seconds": math.nan}, "seconds is nan, must be more than 0"),
     ({"warmup": -1, "check_every": 0}, "warmup is -1, must be 0 or more; check_every is 0, must be 1 or more"),

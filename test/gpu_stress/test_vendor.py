@@ -152,7 +152,7 @@ def test_a_tool_that_does_not_end_when_asked_is_killed(path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(("argv", "said"), [(["--level", "7"], "--level is 7, must be 1"),
-                                            (["--timeout", "0"], "--timeout is 0, must be above 0 s")])
+                                            (["--timeout", "0"], "--timeout is 0 s, must be above 0")])
 def test_wrong_options(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["vendor", *argv]) == 2
     assert said in capsys.readouterr().err

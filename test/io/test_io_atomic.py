@@ -66,7 +66,7 @@ def test_a_full_disk(tmp_path):
         path = disk / "frame.fits"
         path.write_text("old")
         with (
-            pytest.raises(OutputError, match="No space left on device; nothing under this name was changed"),
+            pytest.raises(OutputError, match="No space left on device; no file was changed"),
             atomic(path) as temporary,
         ):
             temporary.write_bytes(bytes(200_000))

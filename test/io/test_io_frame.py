@@ -320,7 +320,7 @@ def test_without_a_place_for_the_debug_file_the_message_says_so(tmp_path):
     frame = small_frame()
     frame.flux[0, 0] = np.nan
     (tmp_path / "a.debug.fits").mkdir()
-    with pytest.raises(OutputError, match="could not be kept either"):
+    with pytest.raises(OutputError, match="could not be written either"):
         write_frame(tmp_path / "a.fits", frame)
 
 
@@ -440,7 +440,7 @@ def test_a_mask_of_numbers_that_are_no_bits(tmp_path, name):
     with fits.open(tmp_path / "a.fits") as hdus:
         hdus[name] = fits.ImageHDU(np.full((4, 30), -1e30), name=name)
         hdus.writeto(tmp_path / "b.fits")
-    with pytest.raises(InputError, match=f"{name} is of type float64, needed are integers"):
+    with pytest.raises(InputError, match=f"{name} is of type float64, must be integers"):
         read_frame(tmp_path / "b.fits")
 
 
@@ -448,7 +448,7 @@ def test_a_mask_of_numbers_that_are_no_bits(tmp_path, name):
 def test_a_name_says_what_the_file_is(tmp_path, name):
     """All writers wrote plain FITS under any name, and gzip under f.gz."""
     made = simulate(SimConfig(camera="tiny", nspec=1))
-    path, wanted = tmp_path / name, r"a FITS file's name ends in \.fits or \.fits\.gz; give another name"
+    path, wanted = tmp_path / name, r"the name of a FITS file must end in \.fits or \.fits\.gz; give another name"
     frame = replace(small_frame(), model=np.ones((3, 4)))
     for write in (partial(write_frame, path, frame), partial(write_model, path, frame),
                   partial(write_spectra, path, frame), partial(write_image, path, made.image),
@@ -468,5 +468,5 @@ def test_a_resolution_without_a_middle_diagonal_is_refused(tmp_path, count):
     with fits.open(tmp_path / "a.fits") as hdus:
         hdus["RESOLUTION"] = fits.ImageHDU(np.asarray(hdus["RESOLUTION"].data)[:, :count], name="RESOLUTION")
         hdus.writeto(path)
-    with pytest.raises(InputError, match=rf"^\S*frame.fits: resolution has {count} diagonals, needed is an odd number"):
+    with pytest.raises(InputError, match=rf"^\S*frame.fits: resolution has {count} diagonals, must be an odd number"):
         read_frame(path)

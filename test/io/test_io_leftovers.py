@@ -127,7 +127,7 @@ def test_gpu_extract_removes_what_a_killed_run_left(tmp_path: Path, writer: subp
     writer.wait()
     capsys.readouterr()
     assert main(command) == 2 and not temporary.exists()
-    assert f"{temporary}: left behind by a run that was ended; removed" in capsys.readouterr().err
+    assert f"{temporary}: left behind by a run that was killed; removed" in capsys.readouterr().err
 
 
 def test_an_output_is_claimed_once(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_production_settings(camera, wavelength, psferr):
 
 def test_cameras_without_a_preset_and_unknown_names():
     assert [camera_preset(c) for c in (None, "", "x1", "tiny")] == [None] * 4
-    with pytest.raises(InputError, match="no preset 'desi-x'; there are desi-b, desi-r, desi-z, tiny, side"):
+    with pytest.raises(InputError, match="no preset 'desi-x'; known: desi-b, desi-r, desi-z, tiny, side"):
         find_preset("desi-x")
     assert len(presets()) == 5
 
@@ -42,14 +42,14 @@ def test_presets_of_a_file_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "chosen", "words"), [
-    ("[a]\nwavelength = 1, 2, 0.5\n[b]\nwavelength = 3, 4, 0.5\n", "", "0 presets are for camera 'z0'; name one: "),
+    ("[a]\nwavelength = 1, 2, 0.5\n[b]\nwavelength = 3, 4, 0.5\n", "", "0 presets are for camera 'z0'; choose one: "),
     ("[a]\ncamera=z\nwavelength=1,2,1\n[b]\ncamera=z\nwavelength=3,4,1\n", "", "2 presets are for camera 'z0'"),
-    ("[coarse]\nwavelength = 1, 2, 0.5\n", ":coarze", "no preset 'coarze'; there are coarse; did you mean coarse?"),
+    ("[coarse]\nwavelength = 1, 2, 0.5\n", ":coarze", "no preset 'coarze'; known: coarse; did you mean coarse?"),
     ("[a]\nwavelength = 1, 2\n", "", "preset a needs wavelength = FIRST, LAST, STEP"),
     ("[a]\npsferr = 0.1\n", "", "preset a needs wavelength"),
-    ("[a]\nwavelength = 1, 2, 1\nspeed = 3\n", "", "preset a has speed; allowed are"),
+    ("[a]\nwavelength = 1, 2, 1\nspeed = 3\n", "", "preset a has speed, must have only"),
     ("", "", "has no preset"),
-    ("nonsense\n", "", "is no file of presets"),
+    ("nonsense\n", "", "is not a file of presets"),
     ("[a]\nwavelength = %(x)s\n", "", "preset a needs wavelength"),
 ])
 def test_a_file_of_presets_that_cannot_be_used(tmp_path, text, chosen, words):

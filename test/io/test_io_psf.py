@@ -154,20 +154,20 @@ def set_key(hdu, key, value):
     [
         (
             set_key(None, "PSFTYPE", "PSFEX"),
-            "PSF of type 'PSFEX', version 3; known are GAUSS-HERMITE with PSFVER 2 or 3",
+            "PSF of type 'PSFEX', version 3; must be GAUSS-HERMITE with PSFVER 2 or 3",
         ),
-        (set_key(None, "PSFVER", 4), "version 4; known are"),
+        (set_key(None, "PSFVER", 4), "version 4; must be"),
         (set_key(None, "PSFVER", "x"), "without a version"),
         (set_key(None, "PSFTYPE", None), "not a PSF"),
         (set_key("PSF", "HSIZEX", None), "needs an integer HSIZEX"),
         (set_key("PSF", "HSIZEY", 0), "HSIZEY is 0, must be between 1 and 64"),
         (set_key("PSF", "PSFERR", -1), "PSFERR is -1"),
         (set_key("YTRACE", "WAVEMIN", None), "YTRACE has WAVEMIN None"),
-        (set_key("PSF", "WAVEMAX", 5.0), "two wavelengths, ascending"),
+        (set_key("PSF", "WAVEMAX", 5.0), "two ascending wavelengths"),
         (lambda hdus: fits.HDUList([hdus[0], hdus[2]]), "no HDU YTRACE"),
         (lambda hdus: fits.HDUList(hdus[:2]), "no HDU PSF"),
         (lambda hdus: rename(hdus, "GHSIGY", "GHSIGX"), "two parameters GHSIGX"),
-        (lambda hdus: words_for_numbers(hdus), "COEFF of the PSF's table is of type <U6, needed are numbers"),
+        (lambda hdus: words_for_numbers(hdus), "COEFF of the PSF's table is of type <U6, must be numbers"),
     ],
 )
 def test_bad_psfs(tmp_path, change, words):

@@ -87,8 +87,8 @@ def test_a_number_of_a_table_that_is_not_finite(tmp_path, written_over, kind):
 def test_ivar_where_there_are_no_data(tmp_path):
     frame = small_frame()
     frame.ivar[1, 7] = 1e-30
-    assert "IVAR is not 0 where MASK says that there are no data" in refused(tmp_path, frame=frame)
-    assert "IVAR is not 0 where MASK says" in refused(tmp_path, write_spectra, frame)
+    assert "IVAR is not 0 where MASK marks no data" in refused(tmp_path, frame=frame)
+    assert "IVAR is not 0 where MASK marks" in refused(tmp_path, write_spectra, frame)
     frame.mask[1, 7] = SpecMask.BAD2DFIT | SpecMask(1 << 31)  # what else it may say does not matter
     write_frame(tmp_path / "frame.fits", frame)
 

@@ -39,7 +39,7 @@ def test_write_then_read(tmp_path: Path) -> None:
 
 
 def test_no_status_is_dropped_without_a_word(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no place for STATUS"):
+    with pytest.raises(InputError, match="cannot hold STATUS"):
         write_psf(tmp_path / "p.fits", small_table(), status=np.zeros(6, int))
     assert not (tmp_path / "p.fits").exists()
 
@@ -71,12 +71,12 @@ BAD = {
     "dark": ("STAMPS", lambda v: some(v, (2, 2), 0.0), "6 of 108 STAMPS have .* no light, the first at [2, 2, 0, 0]"),
     "huge": ("STAMPS", lambda v: some(v, (0,), 1e308), "STAMPS have pixels"),
     "axes": ("STAMPS", lambda v: v[0], "STAMPS is of shape (3, 2, 3, 9, 11), needed is an image with 6 axes"),
-    "even": ("STAMPS", lambda v: v[..., :10], "STAMPS have 10 x 9 pixels, needed are odd numbers from 3 to 129"),
-    "one position": ("STAMPS", lambda v: v[:, :, :1], "STAMPS have 3 x 1 positions per pixel, allowed are 2 to 8"),
-    "fewer fibres": ("STAMPS", lambda v: v[:4], "STAMPS are for 4 fibres, the traces for 6: an HDU FIBRES has to say"),
+    "even": ("STAMPS", lambda v: v[..., :10], "STAMPS have 10 x 9 pixels, must be odd numbers from 3 to 129"),
+    "one position": ("STAMPS", lambda v: v[:, :, :1], "STAMPS have 3 x 1 positions per pixel, must be 2 to 8"),
+    "fewer fibres": ("STAMPS", lambda v: v[:4], "STAMPS are for 4 fibres, the traces for 6: an HDU FIBRES must assign"),
     "waves": ("WAVES", lambda v: v[:2], "WAVES must be 3 ascending numbers, one for each of STAMPS"),
     "waves fall": ("WAVES", lambda v: v[::-1], "WAVES must be 3 ascending numbers"),
-    "waves apart": ("WAVES", lambda v: 6050 + 0.1 * (v - 6050), "errors .* times as large, allowed are 10 times"),
+    "waves apart": ("WAVES", lambda v: 6050 + 0.1 * (v - 6050), "errors .* times as large, at most 10 times"),
     "bundle": ("BUNDLE", lambda v: v[:3], "BUNDLE must be 6 whole numbers, one for each fibre"),
     "y": ("YTRACE", lambda v: v[:3], "y of the PSF has shape (3, 2), needed is (6, any)"),
 }
@@ -98,8 +98,8 @@ def test_bad_files(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(("hdu", "key", "value", "words"), [
     ("STAMPS", "NPIX_X", None, "needs an integer NPIX_X"),
     ("STAMPS", "NPIX_Y", 0, "NPIX_Y is 0, must be between 1 and"),
-    ("STAMPS", "WAVEMIN", 7000.0, "STAMPS has WAVEMIN 7000.0 and WAVEMAX 6100.0; needed are two wavelengths"),
-    ("XTRACE", "PSFVER", 2, "PSF of type 'TABULATED', version 2; known are .*TABULATED with PSFVER 1"),
+    ("STAMPS", "WAVEMIN", 7000.0, "STAMPS has WAVEMIN 7000.0 and WAVEMAX 6100.0; must be two ascending wavelengths"),
+    ("XTRACE", "PSFVER", 2, "PSF of type 'TABULATED', version 2; must be .*TABULATED with PSFVER 1"),
     ("STAMPS", "EXTNAME", "STAMP", "STAMPS"),
 ])
 def test_bad_headers(tmp_path: Path, hdu: str, key: str, value: object, words: str) -> None:

@@ -159,7 +159,7 @@ def test_a_damaged_file_is_as_good_as_absent_and_said_once(kept: Kept, damage: s
     kept.file().write_bytes(DAMAGES[damage](content))
     store = kept.open()
     assert not store.has(NAME) and store.load(NAME) is None
-    assert len(kept.said) == 1 and NAME in kept.said[0] and "compiled anew" in kept.said[0]
+    assert len(kept.said) == 1 and NAME in kept.said[0] and "compiled again" in kept.said[0]
     store.save(NAME, b"content")
     assert kept.file().read_bytes() == content and kept.open().load(NAME) == b"content"
 
@@ -207,7 +207,7 @@ def test_where_nothing_can_be_kept_work_goes_on_and_one_line_says_so(tmp_path: P
     assert store.folder is None and store.load(NAME) is None and kept.said == []
     store.save(NAME, b"content")
     store.save(NAME, b"content")
-    assert len(kept.said) == 1 and "cannot be kept" in kept.said[0] and "NUMBA_CACHE_DIR" in kept.said[0]
+    assert len(kept.said) == 1 and "cannot be cached" in kept.said[0] and "NUMBA_CACHE_DIR" in kept.said[0]
 
 
 def test_a_full_disk_ends_the_keeping_and_leaves_nothing_behind(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_read_noise_in_another_unit_is_not_believed() -> None:
 
 def test_an_image_without_read_noise_is_refused() -> None:
     image = image_of()
-    with pytest.raises(InputError, match=r"^no read noise to be had: .* or --passes 1$"):
+    with pytest.raises(InputError, match=r"^the read noise is unknown: .* or --passes 1$"):
         find_read_noise(replace(image, ivar=np.where(image.pix > 0, image.ivar, 0)), 60)
 
 
@@ -84,7 +84,7 @@ def test_hits_say_nothing_of_the_unit(light: float) -> None:
     for unit in (replace(image, pix=4 * image.pix, ivar=image.ivar / 16, noise=4 * noise),
                  replace(image, ivar=np.full(pix.shape, 1 / 9.0))):
         if light > 25 * 9 or unit.ivar[0, 0] == unit.ivar[0, 1]:
-            with pytest.raises(InputError, match=r"times their light, in electrons it is 1"):
+            with pytest.raises(InputError, match=r"times their light, must be 1 times"):
                 find_read_noise(unit, 60)
 
 

@@ -229,7 +229,7 @@ def test_one_process_without_a_launcher(frames: Frames, folder: Path, tmp_path: 
             assert process.poll() is None
         process.send_signal(number)
         _, said = process.communicate(timeout=LIMIT)
-    assert process.returncode == 75 and "interrupted; files under their final names are whole" in said
+    assert process.returncode == 75 and "interrupted; files under their final names are complete" in said
     assert [path.name for path in folder.iterdir()] == ["frame.fits"] and (folder / "frame.fits").read_bytes() == OLD
 
 

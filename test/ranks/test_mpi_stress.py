@@ -36,8 +36,8 @@ def test_a_wrong_result_on_one_rank_is_counted_and_named() -> None:
 def test_what_is_wrong_with_all_ranks_is_said_once() -> None:
     for words, said in ((["eigh", "-d", "float16"], "eigh does not support float16"),
                         (["fft", "-s", "1000000,1000000"], "choose a smaller shape or fewer processes"),
-                        (["fft", "--procs", "2"], "--procs and ranks of mpiexec or srun do not go together"),
-                        (["fft", "--timeout", "5"], "--timeout is for processes that gpu_stress starts, ranks are"),
-                        (["info"], "info is for one process: start it without mpiexec")):
+                        (["fft", "--procs", "2"], "--procs cannot be combined with ranks of mpiexec or srun"),
+                        (["fft", "--timeout", "5"], "--timeout applies only to processes that gpu_stress starts"),
+                        (["info"], "info runs as a single process: start it without mpiexec")):
         ended = launch(2, PROGRAM, *words)
         assert ended.code == 2 and len(errors(ended.err)) == 1 and said in errors(ended.err)[0]

@@ -141,7 +141,7 @@ def check_disagreement(comm: Comm) -> None:
             if verbs[0] is not comm.barrier and comm.rank != 2:
                 comm.barrier()
         except InternalError as error:
-            assert "different places" in str(error)
+            assert "different steps" in str(error)
             continue
         raise AssertionError("no InternalError")
 

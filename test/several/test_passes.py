@@ -89,7 +89,7 @@ def test_an_extraction_that_starts_from_a_draft_is_that_of_one_pass_more(made: S
 
 def test_a_draft_of_another_grid_is_refused(made: Simulation) -> None:
     start = draft(made.image, made.psf, CONFIG)
-    with pytest.raises(InputError, match=r"^the draft to start from is of another image size, PSF or wavelength grid"):
+    with pytest.raises(InputError, match=r"^the starting draft belongs to another image size, PSF or wavelength grid"):
         extract_from(start, made.image, made.psf, replace(CONFIG, wavelength=(6020.0, 6090.0, 1.0)))
 
 
@@ -104,7 +104,7 @@ def test_a_draft_of_an_image_with_other_masks_is_used_if_its_pad_is_long_enough(
     frame = extract_from(more, made.image, made.psf, grid)
     assert frame.notes["pad"] == draft(made.image, made.psf, grid, start=more).pad == more.pad
     assert in_sigma(extracted(made.image, made.psf, grid), frame.flux).max() < 0.1       # another draft's weights
-    with pytest.raises(InputError, match=rf"fewer bins beyond the ends \({less.pad}, now {more.pad}\); make it anew"):
+    with pytest.raises(InputError, match=rf"fewer bins beyond the ends \({less.pad}, now {more.pad}\); make it again"):
         extract_from(less, masked, made.psf, grid)
 
 

@@ -36,7 +36,7 @@ def test_the_camera() -> None:
     psf = psf_model("side")
     assert (psf.nfibre, psf.tabulated, psf.stamp) == (60, True, (15, 15))
     assert psf.bundle is not None and np.bincount(psf.bundle).tolist() == [15] * 4
-    with pytest.raises(ConfigError, match=r"tails is 0\.001, and spots of camera side, which are tables, have none"):
+    with pytest.raises(ConfigError, match=r"tails is 0\.001, but spots of camera side are tables, which have none"):
         SimConfig(camera="side", tails=0.001)
 
 

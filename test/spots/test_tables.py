@@ -214,5 +214,5 @@ def test_a_bad_fibre_is_dropped():
 
 
 def test_even_stamps_are_no_table():
-    with pytest.raises(InputError, match="its stamps have 20 x 20 pixels, a table needs odd numbers"):
+    with pytest.raises(InputError, match="its stamps have 20 x 20 pixels, must be odd numbers"):
         tabulated(oracle.make_psf("gh2", 2), 4, (2, 2))

@@ -9,14 +9,14 @@ from gpu_extract.errors import InputError, check_kind
 
 T = TypeVar("T")
 
-_WANTED = (("image", Image, "an Image: read_image(path) makes one of a file"),
-           ("psf", PsfModel, "a PsfModel: read_psf(path) makes one of a file"),
+_WANTED = (("image", Image, "an Image: read_image(path) reads one from a file"),
+           ("psf", PsfModel, "a PsfModel: read_psf(path) reads one from a file"),
            ("config", ExtractConfig, "an ExtractConfig"),
            ("start", Draft | None, "a Draft: draft(image, psf, config) makes one"))
 
 # what takes part in the work: a method that tells it from other things, and what it must be
 _SEAMS = {
-    "comm": ("together", "of gpu_extract.ranks.comm: wrap(comm) makes one of a communicator of mpi4py"),
+    "comm": ("together", "of gpu_extract.ranks.comm: wrap(comm) makes one from a communicator of mpi4py"),
     "recorder": ("device_span", "a Recorder of gpu_extract.perf.recorder, or None"),
     "backend": ("get_ready", "GpuFrames(CupyDevice) of gpu_extract.device for a GPU, or None for the CPU"),
     "progress": ("__call__", "a function of (stage, done, total), or None"),
@@ -47,7 +47,7 @@ def check_arguments(what: tuple[Any, Any, Any, Any], threads: Any, dtype: Any = 
         check_kind(name, given, kind, wanted)
     psf = what[1]
     if 0 in what[0].shape:
-        raise InputError(f"the image has shape {what[0].shape}, must have a pixel at least")
+        raise InputError(f"the image has shape {what[0].shape}, must have at least one pixel")
     if psf.bundle is not None and len(psf.bundle) != psf.nfibre:
         raise InputError(f"{psf.name}: bundle has {len(psf.bundle)} numbers, must have one for each of {psf.nfibre} "
                          "fibres")

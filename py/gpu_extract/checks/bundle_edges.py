@@ -26,10 +26,10 @@ def too_close(psf: PsfModel, plan: Plan) -> list[str]:
     overlap = max(_overlap(psf, closest, plan.extended[n:n + BINS]) for n in bins)
     if overlap <= TOGETHER:
         return []
-    return [f"fibres {plan.kept[closest]} and {plan.kept[closest + 1]} are of different bundles, and their spots "
-            f"overlap by {overlap:.0e}. Bundles are solved one by one: each takes light of the other for its own. "
-            f"Is {'--bundlesize' if psf.bundle is None else 'BUNDLE of the PSF'} right? --passes 2 subtracts the light "
-            "of other bundles"]
+    return [f"fibres {plan.kept[closest]} and {plan.kept[closest + 1]} belong to different bundles, but their spots "
+            f"overlap by {overlap:.0e}. Bundles are solved one by one, so each counts light of the other as its own. "
+            f"Check {'--bundlesize' if psf.bundle is None else 'BUNDLE of the PSF'}. --passes 2 subtracts the light of "
+            "other bundles"]
 
 
 def _overlap(psf: PsfModel, fibre: int, wave: Array) -> float:

@@ -36,9 +36,9 @@ def too_coarse(psf: PsfModel, wavelength: tuple[float, float, float]) -> str:
     if found >= KEPT:
         return ""
     enough = max((n for n in range(1, per_bin) if min(_kept(each, n) for each in overlaps) >= KEPT), default=1)
-    return (f"bins of {step:g} Angstrom are too broad for this PSF: light between their middles is in no spot, and "
-            f"FLUX of a smooth spectrum is {found:.0%} of what it should be; take a step of "
-            f"{enough * step / per_bin:.2g} or less (-w), and add up bins afterwards")
+    return (f"bins of {step:g} Angstrom are too broad for this PSF: no spot holds the light between bin centres, and "
+            f"FLUX of a smooth spectrum is {found:.0%} of its true value; use a step of {enough * step / per_bin:.2g} "
+            "or less (-w), and add up bins afterwards")
 
 
 def _kept(overlaps: Array, per_bin: int) -> float:

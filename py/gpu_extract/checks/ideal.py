@@ -25,8 +25,8 @@ def told_apart(psf: PsfModel, wavelength: tuple[float, float, float]) -> Iterato
         yield
     except LinAlgError as error:
         raise InputError(f"{psf.name}: bins of {wavelength[2]:g} Angstrom cannot be told from each other with this "
-                         "PSF: the step is far below the resolution, or fibres lie on one trace; take a larger step "
-                         "(-w), or another PSF") from error
+                         "PSF: the step is far below the resolution, or fibres share a trace; use a larger step (-w), "
+                         "or another PSF") from error
 
 
 def lengths(most: int) -> Iterator[int]:
@@ -81,7 +81,7 @@ def sums_of(psf: PsfModel, spots: Recipe, cut: Cut, nwave: int, arena: Arena) ->
     sums = empty_sums(len(y0), nwave, bands, arena)
     add_tile(sums, spots, place_blocks(spots, cut, arena, keep=False), cut, (0, nwave, 0))
     if not np.isfinite(sums.icov).all():
-        raise InputError(f"{psf.name}: its spots come to numbers that are not finite; give another PSF")
+        raise InputError(f"{psf.name}: its spots have values that are not finite; give another PSF")
     return sums
 
 
@@ -204,7 +204,7 @@ def _cholesky(bands: Array) -> Array:
 def _solved(lower: Array, b: Array) -> Array:
     """The solution of a banded system, lower bands (hw + 1, n). Raises LinAlgError."""
     if not np.isfinite(lower).all():
-        raise LinAlgError("a band holds what is no finite number")
+        raise LinAlgError("a band holds a number that is not finite")
     if len(lower) == 2:
         _, _, x, info = lapack.dptsv(lower[0], lower[1, :-1], b)
     else:

@@ -68,8 +68,8 @@ def check_unit(image: Image) -> None:
         return
     usual = float(np.quantile(ivar, 0.5, method="higher"))
     if not _LEAST <= usual <= 1 / _LEAST:
-        raise InputError(f"the image's ivar is {usual:.3g} (median), allowed are {_LEAST:.0e} to {1 / _LEAST:.0e}: a "
-                         "frame has room for no others; give the image in electrons")
+        raise InputError(f"the image's ivar is {usual:.3g} (median), must be {_LEAST:.0e} to {1 / _LEAST:.0e}, as a "
+                         "frame cannot hold other values; give the image in electrons")
 
 
 def columns(psf: PsfModel, fibres: Iterable[int], width: int) -> slice:
@@ -250,8 +250,8 @@ def _refuse(ivar: np.ndarray, pix: np.ndarray) -> None:
     nan, negative, infinite = (int(found.sum()) for found in (np.isnan(ivar), ivar < 0, np.isinf(ivar)))
     bad = int((~np.isfinite(pix) & (ivar > 0)).sum())
     raise InputError(f"the image has {nan} NaN, {negative} negative and {infinite} infinite ivar, and {bad} NaN or "
-                     "infinite pixels with ivar > 0, in the columns of one bundle; allowed are finite numbers, ivar 0 "
-                     "or more, and ivar 0 for pixels to leave out")
+                     "infinite pixels with ivar > 0, in the columns of one bundle; values must be finite, and ivar 0 "
+                     "or more; set ivar to 0 for pixels to leave out")
 
 
 def mask_pixels(root: Array, light: Array, odd: IntArray, corner: tuple[int, int]) -> None:

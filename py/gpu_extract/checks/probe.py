@@ -150,8 +150,8 @@ def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float]
         step *= WIDER
         hidden = measure_decay(psf, (first, last, step), tolerance).hidden
     return (f"bins of {wavelength[2]:g} Angstrom are too narrow for this PSF: the other bins increase the variance of "
-            f"each by a factor of {decay.hidden:.0e}. Many may be flagged, and most are solved from their pixels, "
-            f"which takes minutes per bundle; take a step of {step:.2g} or more (-w)")
+            f"each by a factor of {decay.hidden:.0e}. Many bins may be flagged, and most are solved from their pixels, "
+            f"which takes minutes per bundle; use a step of {step:.2g} or more (-w)")
 
 
 def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int) -> list[int]:

@@ -54,8 +54,7 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str
             (seen, "its trace is off the CCD")) if not fine[i])
     dropped = dict(sorted((dropped | out_of_order(centre[1], np.nonzero(good)[0])).items()))
     if len(dropped) == psf.nfibre:
-        raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); is this the PSF of "
-                         "this image?")
+        raise InputError(f"{psf.name}: no fibre can be extracted (fibre 0: {dropped[0]}); give the PSF of this image")
     return dropped
 
 

@@ -50,8 +50,7 @@ def compare(image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
     """
     wrong = [text for text in (strangers(image.cards, psf.identity, psf.name), astray(image, psf, config)) if text]
     if wrong and not config.any_psf:
-        raise InputError(f"{'; '.join(wrong)}; give the PSF of this image, or --any-psf (any_psf=True) to go on "
-                         "with this one")
+        raise InputError(f"{'; '.join(wrong)}; give the PSF of this image, or --any-psf (any_psf=True) to use this one")
     return [*wrong, *_sizes(image, psf), *_unit(image)]
 
 
@@ -80,7 +79,7 @@ def _sizes(image: Image, psf: PsfModel) -> list[str]:
     if image.shape == psf.shape or (within and (image.get("NPIX_Y"), image.get("NPIX_X")) == psf.shape):
         return []           # complete, or marked as cut out of this CCD
     return [f"the image has {image.shape[0]} x {image.shape[1]} pixels, the CCD of {psf.name} has {psf.shape[0]} x "
-            f"{psf.shape[1]}: pixels are taken to count from the same corner"]
+            f"{psf.shape[1]}: both are assumed to start at the same corner"]
 
 
 def in_electrons(unit: str) -> bool:
@@ -91,11 +90,11 @@ def in_electrons(unit: str) -> bool:
 def _unit(image: Image) -> list[str]:
     unit, said = str(image.get("BUNIT") or "").strip(), []
     if unit and not in_electrons(unit):
-        said.append(f"the image's BUNIT is {unit}: its pixels are taken for electrons, and FLUX is called "
-                    "electron/Angstrom; if it is in ADU, convert it first (gpu_psf preprocess)")
+        said.append(f"the image's BUNIT is {unit}: its pixels are taken to be in electrons, and FLUX in "
+                    "electron/Angstrom; if the image is in ADU, convert it first (gpu_psf preprocess)")
     if image.ivar_unit and not _inverse_square(image.ivar_unit, unit):
         said.append(f"BUNIT of IVAR is {image.ivar_unit}{f', that of the image {unit}' if unit else ''}: ivar is taken "
-                    "for 1/electron2; if it is a variance, or in another unit, convert it first")
+                    "to be in 1/electron2; if it is a variance, or in another unit, convert it first")
     return said
 
 
@@ -204,8 +203,8 @@ def _stretches(shape: tuple[int, int], psf: PsfModel, ends: tuple[float, float],
 def misfits(frame: Frame) -> list[str]:
     """Sentences on a frame without data or light, and on its bundles whose overall chi2pix is far from 1."""
     if not frame.ivar.any():
-        return ["no bin has data: no good pixel of the image is on the traces that are wanted; look at its ivar and "
-                "mask, and whether this is its PSF"]
+        return ["no bin has data: no good pixel of the image lies on the requested traces; check its ivar and mask, "
+                "and that this is its PSF"]
     bundles: list[int] = sorted(frame.notes.get("bundles", {}))
     psferr, told = float(frame.notes.get("psferr", 0.0)), _below_zero(frame)
     for first, after in pairwise([*bundles, int(frame.fibres[-1]) + 1]):
@@ -220,7 +219,8 @@ def misfits(frame: Frame) -> list[str]:
         middle = float(medians(chi2pix[good][None])[0])
         if middle > MISFIT or (middle < OVERFIT and psferr <= SMALL_PSFERR):
             told.append(f"chi2pix of the bundle from fibre {first} on is {middle:.3g} (median): "
-                        + ("is this its PSF, is its ivar right?" if middle > MISFIT else "is its ivar right?"))
+                        + ("check that this is the image's PSF, and check its "
+                           "ivar" if middle > MISFIT else "check the image's ivar"))
     return told
 
 
@@ -231,5 +231,5 @@ def _below_zero(frame: Frame) -> list[str]:
     if count < MANY or 2 * below < count:
         return []
     usual = float(np.median(frame.flux[good] * np.sqrt(frame.ivar[good])))
-    return [] if usual > DARK else [f"the usual flux is {usual:.3g} errors, and no light is below 0: has the image the "
-                                    "wrong sign, or was too much subtracted from it?"]
+    return [] if usual > DARK else [f"the typical flux is {usual:.3g} errors, but light is never negative: either the "
+                                    "image has the wrong sign, or too much was subtracted from it"]

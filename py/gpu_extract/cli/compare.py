@@ -1,4 +1,4 @@
-"""gpu_compare: judge one frame by another."""
+"""gpu_compare: compares a frame with a reference frame."""
 import argparse
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from gpu_extract.errors import ExitCode
 from gpu_extract.io.atomic import check_target
 
 DESCRIPTION = """\
-Compare a frame with a reference frame, for whatever fibres and wavelengths both have, and
-print a table: per field the median, the 99 % point and the largest of the differences, the
-limits with their reason, and the verdict. Both may be frames of this program, of a survey
+Compare a frame with a reference frame, at the fibres and wavelengths that both contain, and
+print a table: for each field the median, the 99 % point and the maximum of the differences,
+the limits with their reason, and the verdict. Both may be frames of this program, of a survey
 pipeline or of specter. Fluxes are compared in units of the reference's error, and only where
 more than half of a bin's light fell on good pixels."""
 
@@ -17,16 +17,16 @@ EPILOG = """\
 examples
   gpu_compare frame.fits reference.fits
   gpu_compare frame.fits reference.fits --plot where.png
-      also draw which fibres and wavelengths differ, and by how much
+      also draw where the frames differ, and by how much
   gpu_compare frame.fits specter.fits --limits specter
-      the limits meant for frames that were extracted in patches
+      use the limits for frames that were extracted in patches
 
-limits (chosen by who made the reference, unless named)
+limits (default: chosen by the program that made the reference)
   frame             the same extraction on another core, device, number of ranks
   oracle            double-precision arrays against the exact solution
   specter           specter or gpu_specter with its patches
   specter-onepatch  specter with the whole range in one patch, 20 bins off at both ends
-  FILE.json         your own: one entry in the layout of etc/tolerances.json
+  FILE.json         your own limits: one entry in the layout of etc/tolerances.json
 
 exit codes
   0 all fields within their limits   1 some are not   2 usage or input   3 the picture could not be written"""
@@ -37,10 +37,10 @@ def build_parser() -> Parser:
     parser = Parser("gpu_compare", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("frame", metavar="A", help="frame to judge (FITS)")
-    add("reference", metavar="B", help="frame to judge it by")
-    add("--limits", metavar="NAME", help="kind of limits, or a JSON file of your own (see below)")
+    add("reference", metavar="B", help="reference frame (FITS)")
+    add("--limits", metavar="NAME", help="kind of limits, or your own JSON file (see below)")
     add("--plot", metavar="FILE.png", help="draw where the frames differ (needs matplotlib)")
-    add("--ignore-checksums", action="store_true", help="read files although a checksum does not match")
+    add("--ignore-checksums", action="store_true", help="read files even if their CHECKSUM or DATASUM does not match")
     add_common_options(parser)
     return parser
 
@@ -57,7 +57,7 @@ def compare(args: argparse.Namespace) -> int:
         check_target(args.plot)
     frame, reference = (read_frame(path, check=not args.ignore_checksums) for path in (args.frame, args.reference))
     comparison = compare_frames(frame, reference, args.limits)
-    if args.plot:                   # before the table: whoever reads that may leave before its end
+    if args.plot:                   # before the table, whose reader may leave before its end
         from gpu_extract.figures import difference_plot
 
         difference_plot(args.plot, difference_maps(frame, reference, comparison.limits),

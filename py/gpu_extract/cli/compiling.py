@@ -1,4 +1,4 @@
-"""What programs say of kernels that are compiled, and `gpu_extract --compile`."""
+"""Messages about kernels being compiled, and `gpu_extract --compile`."""
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from gpu_extract.seams import Comm, Recorder
 
 _EVERY = 5.0      # seconds between two lines in a log
-_STEP = 0.8       # Angstrom, of the grid that is taken for a PSF that is given
+_STEP = 0.8       # Angstrom, of the grid for a given PSF
 
 
 class CompileProgress:
-    """Says how many kernels are compiled, and how long it will take: one line on a terminal, a few in a log."""
+    """Shows how many kernels are compiled, and how long it will take: one line on a terminal, a few in a log."""
 
     def __init__(self) -> None:
         self._said = -_EVERY
 
     def __call__(self, done: int, count: int, left: float) -> None:
         if done == 0:
-            log.info(f"first use: {count} kernels are compiled and kept, about {_seconds(left)}")
+            log.info(f"first use: {count} kernels are compiled and cached, about {_seconds(left)}")
             return
         text = f"kernel {done} of {count}" + (f", about {_seconds(left)} left" if done < count else "")
         if on_terminal() or done == count or now() - self._said > _EVERY:
@@ -34,13 +34,13 @@ class CompileProgress:
 
 
 def _seconds(value: float) -> str:
-    """Two figures, at least a second."""
+    """A time to two figures, at least a second."""
     rounded = max(round(value), 1) if value < 60 else round(value / 10) * 10
     return f"{rounded} s"
 
 
 def counted_compiling(rank: int, level: str, recorder: "Recorder") -> AbstractContextManager[None]:
-    """Under this each kernel that this process compiles is counted as such by the recorder, and said."""
+    """Context in which each kernel that this process compiles is counted by the recorder, and logged."""
     from gpu_extract.perf.compiling import compiling
 
     def tell(name: str) -> None:
@@ -49,19 +49,19 @@ def counted_compiling(rank: int, level: str, recorder: "Recorder") -> AbstractCo
         module, function = name.split(".")[:2]
         kept = store()
         line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled" + (
-            ", and kept" if kept is not None and kept.folder is not None else "")
+            " and cached" if kept is not None and kept.folder is not None else "")
         if rank == 0:
             log.info(line)
-        elif LEVELS[level] <= LEVELS["info"]:          # the log of other ranks than the first is silent
+        elif LEVELS[level] <= LEVELS["info"]:          # only the first rank logs
             say(printable(f"rank {rank}: {line}"), error=True)
 
     return compiling(recorder, tell)
 
 
 def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: "Comm", recorder: "Recorder") -> None:
-    """Compile the kernels that simulated frames of a camera take and their extraction.
+    """Compile the kernels for simulated frames of a camera and for their extraction.
 
-    what: its settings, where they are known: else the kernels for half-bands are left to the frames
+    what: its settings, if known; otherwise kernels for half-bands are compiled with the frames
     """
     from gpu_extract.first_use import get_ready
 
@@ -70,7 +70,7 @@ def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: "Comm"
         from gpu_extract.first_use.kernel_list import EXTRACT, SIMULATE, listed
         from gpu_extract.simulate.instrument import psf_model
 
-        with suppress(InputError):              # what is wrong with the settings is said where the frame is made
+        with suppress(InputError):              # errors in the settings are reported where the frame is made
             if what is not None:
                 return listed(SIMULATE) + kernels_for(psf_model(camera), what)
         return listed(SIMULATE, EXTRACT)
@@ -80,9 +80,9 @@ def get_simulation_ready(camera: str, what: "ExtractConfig | None", comm: "Comm"
 
 
 def all_kernels(files: Sequence[str] = ()) -> "list[Kernel]":
-    """What any camera and any option takes, and the PSFs in some files on all of their wavelengths.
+    """The kernels for all cameras and options, and for the PSFs in some files on all of their wavelengths.
 
-    Raises InputError where a file cannot be read.
+    Raises InputError if a file cannot be read.
     """
     from gpu_extract.compare.selftest import load_cutout
     from gpu_extract.config import ExtractConfig
@@ -104,9 +104,9 @@ def all_kernels(files: Sequence[str] = ()) -> "list[Kernel]":
 
 
 def fill_cache(_: object, files: Sequence[str]) -> ExitCode:
-    """Compile all of them that are not yet compiled, and say how many that were, and where they are.
+    """Compile all missing kernels, and log their number and their folder.
 
-    Raises InputError where a file cannot be read, OutputError where kernels cannot be kept.
+    Raises InputError if a file cannot be read, OutputError if kernels cannot be cached.
     """
     from gpu_extract.first_use import compile_all
     from gpu_extract.kernels.kernel_cache import store
@@ -114,8 +114,8 @@ def fill_cache(_: object, files: Sequence[str]) -> ExitCode:
     start_logging("info")
     kept = store()
     if kept is None or kept.folder is None:
-        raise OutputError("compiled kernels cannot be kept: no folder of yours that can be written to was found; set "
-                          "NUMBA_CACHE_DIR or XDG_CACHE_HOME to one")
+        raise OutputError("compiled kernels cannot be cached: you own no writable cache folder; set NUMBA_CACHE_DIR or "
+                          "XDG_CACHE_HOME to one")
     kernels = all_kernels(files)
     count = compile_all(lambda: kernels, tell=CompileProgress(), few=0.0)
     log.info(f"{len(kernels)} kernels in {kept.folder}, {count} of them new")

@@ -1,4 +1,4 @@
-"""The device of a run: a GPU where there is one and nobody refuses it, else the CPU; the same on all ranks."""
+"""The device of a run: a GPU if there is one and it is not refused, else the CPU; the same on all ranks."""
 import platform
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from gpu_extract.first_use import Tell
     from gpu_extract.seams import Comm
 
-KEPT = 256 << 20       # bytes of a device that are nobody's: the driver's, and what libraries take for themselves
-CONTEXT = 600 << 20    # bytes that a rank's context and its libraries take before it has allocated anything
+KEPT = 256 << 20       # bytes of a device that are not available: for the driver and libraries
+CONTEXT = 600 << 20    # bytes used by a rank's context and its libraries before any allocation
 
 
 def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | None = None,
                    tell: "Tell | None" = None, threads: int | None = None) -> tuple["Backend", str]:
-    """What `run.extract` works with, and what the log is to say of it; all ranks call this.
+    """The backend for `run.extract`, and a line for the log; all ranks call this.
 
-    gpu: True: a GPU must be there; None: one is taken where every rank has one; False: the CPU
+    gpu: True: a GPU is required; None: GPUs are used if every rank has one; False: the CPU
     many: whether there may be more than one frame; tile, tell: see cpu_frame.CpuFrames
     threads: of this rank for what a GPU leaves to the CPU; None: its part of the node's cores
-    Raises InputError where a GPU must be there and is not.
+    Raises InputError if a GPU is required and missing.
     """
     from gpu_extract.cpu_frame import CpuFrames
     from gpu_extract.plan import TILE
@@ -43,7 +43,8 @@ def choose_backend(gpu: bool | None, comm: "Comm", *, many: bool, tile: int | No
 
 
 def look_for_devices(*, always: bool) -> tuple[int, str]:
-    """How many devices this process sees, and if none why not; without cupy only looked for if `always`."""
+    """The number of devices that this process sees, or the reason for none; without cupy only searched for if
+    `always`."""
     if find_spec("cupy") is None and not always:
         return 0, "cupy is not installed"
     from gpu_extract.device.cuda.real import NoDevice, count_devices
@@ -56,16 +57,16 @@ def look_for_devices(*, always: bool) -> tuple[int, str]:
 
 def open_gpu(comm: "Comm", devices: int, cpu: "Backend",
              threads: int | None = None) -> tuple["GpuFrames", str]:
-    """This rank's GPU, its number on its node modulo the node's devices and its part of the memory, and its name.
+    """This rank's GPU (its number on its node modulo the node's devices) with its part of the memory, and its name.
 
-    cpu: what works on frames that are not for a GPU; threads: see choose_backend
+    cpu: the backend for frames that a GPU cannot extract; threads: see choose_backend
     """
     from gpu_extract.device.cuda.real import CupyDevice, memory_of
     from gpu_extract.device.frames import GpuFrames
 
     node_rank, node_ranks = comm.on_node()
     number, ranks = share_of(node_rank, node_ranks, devices)
-    comm.barrier()       # what is free is looked at before any rank has taken some of it
+    comm.barrier()       # free memory is measured before any rank has allocated some of it
     free, total = memory_of(number)
     comm.barrier()
     device = CupyDevice(number, budget(total, free, ranks))
@@ -75,7 +76,7 @@ def open_gpu(comm: "Comm", devices: int, cpu: "Backend",
 
 
 def own_threads(comm: "Comm") -> int:
-    """How many threads this rank may use of its node; all ranks call this."""
+    """The number of threads that this rank may use on its node; all ranks call this."""
     from gpu_extract.perf.recorder import which_cores
 
     node, cores = platform.node(), which_cores()
@@ -85,9 +86,9 @@ def own_threads(comm: "Comm") -> int:
 
 
 def share_of(node_rank: int, node_ranks: int, devices: int) -> tuple[int, int]:
-    """The number of the device of the rank with this number on its node, and how many ranks share it.
+    """The number of a rank's device, from the rank's number on its node, and the number of ranks that share it.
 
-    Devices are counted as the CUDA runtime does, after CUDA_VISIBLE_DEVICES; a number among all ranks says nothing.
+    Devices are counted as by the CUDA runtime, after CUDA_VISIBLE_DEVICES. The global number of a rank is irrelevant.
     """
     number = node_rank % devices
     return number, len(range(number, node_ranks, devices))
@@ -96,8 +97,8 @@ def share_of(node_rank: int, node_ranks: int, devices: int) -> tuple[int, int]:
 def budget(total: int, free: int, ranks: int) -> int:
     """Bytes that each of the ranks of a device may allocate, so that all of them can.
 
-    total, free: bytes of the device, and what of them is free while none of the ranks has allocated anything; their
-    contexts may be there already or still to come, other programs' memory is not free.
+    total, free: bytes of the device, and free bytes before any rank has allocated memory. The ranks' contexts may exist
+    already or not yet; other programs' memory is not free.
     """
     return max(min(free, total - ranks * CONTEXT) - KEPT, 0) // ranks
 
@@ -105,8 +106,8 @@ def budget(total: int, free: int, ranks: int) -> int:
 def threads_of(cores: Iterable[int], ranks: Sequence[Iterable[int]]) -> int:
     """Threads of a rank that may run on these cores; ranks: the cores of all ranks of its node, its own among them.
 
-    Those that may run on one of the same cores share them: all ranks where a launcher binds none, itself alone where
-    each is bound to cores of its own.
+    Ranks that may run on the same core share it: all ranks if the launcher binds none, the rank alone if each is bound
+    to its own cores.
     """
     own = set(cores)
     return max(len(own) // max(sum(not own.isdisjoint(others) for others in ranks), 1), 1)

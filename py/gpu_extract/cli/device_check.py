@@ -1,7 +1,7 @@
-"""Does the GPU of this machine do what it has to? `gpu_extract --device-check` climbs a ladder and says where it ends.
+"""Checks the GPU of this machine step by step, and reports the first step that fails: `gpu_extract --device-check`.
 
-Each step stands on those before it: the device and its memory, copies, a kernel (NVRTC, cupy), a small frame against
-the CPU's. The first that fails is named in one line, with what to do.
+Each step depends on the previous ones: the device and its memory, copies, a kernel (NVRTC, cupy), a small frame
+compared with that of the CPU. The first failure is reported in one line, with a remedy.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from gpu_extract.errors import ExitCode
 if TYPE_CHECKING:
     from gpu_extract.device.cuda.seam import Device
 
-WORDS = 1 << 20            # float64 numbers that are copied there and back
+WORDS = 1 << 20            # float64 numbers that are copied to the device and back
 MOST_FLUX, MOST_OTHER = 1e-8, 1e-9      # sigma; of ivar, relative, and of R
 
 
 class Differs(Exception):
-    """A step ran and gave something else than the CPU."""
+    """A step ran, but its result differs from the CPU's."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """name: what is looked at; work: returns what is to be said of it; remedy: where it fails."""
+    """name: what is checked; work: returns the finding in words; remedy: advice on failure."""
 
     name: str
     work: Callable[["Device"], str]
@@ -32,10 +32,10 @@ class Step:
 
 
 def check_device(open_device: Callable[[], "Device"], say: Callable[[str], None]) -> ExitCode:
-    """Climb the ladder; what each step found is said as it is found.
+    """Run all steps, and report each finding at once.
 
-    Raises InputError, one line, where there is no device.
-    Returns CHECK_FAILED where a step fails; the last line says which, why and what to do.
+    Raises InputError, one line, if there is no device.
+    Returns CHECK_FAILED if a step fails; the last line says which one, why, and what to do.
     """
     device = open_device()
     for number, step in enumerate(STEPS, 1):
@@ -46,7 +46,7 @@ def check_device(open_device: Callable[[], "Device"], say: Callable[[str], None]
             why = said if isinstance(error, Differs) else f"{type(error).__name__}: {said[:300]}"
             say(f"{number} {step.name} FAILED: {why}: {step.remedy}")
             return ExitCode.CHECK_FAILED
-    say(f"{device.name} does what it has to")
+    say(f"{device.name} passes all checks")
     return ExitCode.DONE
 
 
@@ -58,14 +58,14 @@ def first_device() -> "Device":
 
 
 def _copies(device: "Device") -> str:
-    """Numbers that differ everywhere, there and back."""
+    """Copy distinct numbers to the device and back."""
     from gpu_extract.device.memory import tables_from, tables_on
 
     sent = np.random.default_rng(1).random(WORDS)
     found = tables_from(device, tables_on(device, {"sent": sent}), device.stream())["sent"]
     if not np.array_equal(found, sent):
-        raise Differs(f"{(found != sent).sum()} of {WORDS} numbers came back changed")
-    return f"{sent.nbytes >> 20} MB there and back, every bit the same"
+        raise Differs(f"{(found != sent).sum()} of {WORDS} numbers changed on the way")
+    return f"{sent.nbytes >> 20} MB there and back, identical bit by bit"
 
 
 def _kernel(device: "Device") -> str:
@@ -94,7 +94,7 @@ def _kernel(device: "Device") -> str:
 
 
 def _frame(device: "Device") -> str:
-    """A bundle of 5 fibres by all kernels of the banded core, against the CPU."""
+    """Extract a bundle of 5 fibres with all kernels of the banded core, and compare it with the CPU."""
     from gpu_extract.config import ExtractConfig
     from gpu_extract.device.frames import GpuFrames
     from gpu_extract.run import extract
@@ -119,9 +119,9 @@ def _frame(device: "Device") -> str:
     return found
 
 
-INSTALL = "install gpu_extract[cuda12] or [cuda13], as the driver asks for (nvidia-smi shows its CUDA version)"
-_BROKEN = "use --no-gpu, and tell whoever looks after this machine"
+INSTALL = "install gpu_extract[cuda12] or [cuda13], to match the driver (nvidia-smi shows its CUDA version)"
+_BROKEN = "use --no-gpu, and tell the administrator of this machine"
 STEPS = (Step("device", lambda device: f"{device.name}, {device.free_memory() / 1e9:.1f} GB free", _BROKEN),
          Step("copies", _copies, _BROKEN),
          Step("a kernel (NVRTC, cupy)", _kernel, INSTALL),
-         Step("a small frame", _frame, "use --no-gpu, and report it with these lines"))
+         Step("a small frame", _frame, "use --no-gpu, and report the problem with these lines"))

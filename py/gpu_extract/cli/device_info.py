@@ -1,4 +1,4 @@
-"""Options about devices: which are here (as `gpu_stress info`), and whether the first one is fit."""
+"""Options about devices: a list of devices (like `gpu_stress info`), and a check of the first one."""
 import json
 import os
 
@@ -9,8 +9,8 @@ from gpu_extract.errors import ExitCode, InputError
 def show_devices(module: str | None = None, *, measure: bool = True, as_json: bool = False) -> ExitCode:
     """Print devices, versions, the state of MPS, and measured bandwidths and rates.
 
-    module: "numpy", "cupy" (InputError unless there is a GPU) or None for what there is
-    Returns CHECK_FAILED where a measurement gave wrong results.
+    module: "numpy", "cupy" (InputError unless there is a GPU) or None for whatever there is
+    Returns CHECK_FAILED if a measurement gave wrong results.
     """
     from gpu_stress.info import device_info, info_lines
 
@@ -21,10 +21,10 @@ def show_devices(module: str | None = None, *, measure: bool = True, as_json: bo
 
 
 def ask_vendor(level: int = 1, limit: float | None = None) -> ExitCode:
-    """NVIDIA's own tests where they are installed, one line each (as `gpu_stress vendor`).
+    """Run NVIDIA's own tests, if installed, and print one line each (like `gpu_stress vendor`).
 
     level: of dcgmi diag, 1 to 4; limit: seconds for each (default: by level)
-    Returns CHECK_FAILED where one of them puts a GPU in doubt.
+    Returns CHECK_FAILED if one of them casts doubt on a GPU.
     """
     from gpu_stress.vendor import ask, vendor_tools
 
@@ -37,8 +37,8 @@ def ask_vendor(level: int = 1, limit: float | None = None) -> ExitCode:
 
 
 def check_devices(option: str, _: object = None) -> ExitCode:
-    """Whether the first device is fit, step by step, and then by NVIDIA's tests. Raises InputError without one."""
-    from gpu_extract.cli.device_check import INSTALL, check_device, first_device  # numpy: not for --help
+    """Check the first device step by step, then with NVIDIA's tests. Raises InputError without a device."""
+    from gpu_extract.cli.device_check import INSTALL, check_device, first_device  # loads numpy
 
     try:
         code = check_device(first_device, say)

@@ -1,5 +1,5 @@
-"""An image that is read while the program loads the rest of itself: files are read, unpacked and summed up without
-Python's lock, which imports hold."""
+"""Reads an image while the program loads its other modules: reading, unpacking and checksums do not hold Python's lock,
+which imports need."""
 import argparse
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,12 +10,12 @@ from gpu_extract.cli.job import Inputs, identity, image_options
 if TYPE_CHECKING:
     from gpu_extract.data import Image
 
-_SWITCH = 1e-4         # seconds until a thread that imports lets one that reads go on, which seldom needs long
+_SWITCH = 1e-4         # seconds until an importing thread lets the reading one run, which seldom needs long
 Found = tuple[Inputs, tuple[int, ...] | None, "Image"]
 
 
 class Early:
-    """An image that may have been read ahead. Nobody has to ask whether it was: errors come when it is asked for.
+    """An image that may have been read ahead. Errors are raised when the image is requested.
 
     args: of the command; None: nothing is read ahead
     """
@@ -30,12 +30,12 @@ class Early:
             self._reading = self._pool.submit(_read, args)
 
     def inputs(self) -> Inputs | None:
-        """The files that are read ahead, where they were found to be there."""
+        """The files that are read ahead, if they were found."""
         found = self._found()
         return found and found[0]
 
     def image(self, path: str, **options: bool) -> "Image":
-        """What `read_image` gives: read ahead, where the file is still the one that was there then, else now."""
+        """The result of `read_image`: from reading ahead if the file has not changed since, else read now."""
         from gpu_extract.io.image import read_image
 
         found = self._found()
@@ -45,7 +45,7 @@ class Early:
         return read_image(path, **options)
 
     def close(self) -> None:
-        """Nothing more is wanted."""
+        """Stop reading ahead."""
         self._reading = None
         if self._pool is not None:
             self._pool.shutdown()
@@ -57,7 +57,7 @@ class Early:
 
 
 def _read(args: argparse.Namespace) -> Found | None:
-    """In the thread: the files, what tells the image from others, and the image; None where no such files are there."""
+    """In the thread: the files, the identity of the image file, and the image; None if there are no such files."""
     from gpu_extract.io.image import read_image
 
     inputs: Inputs | None = Inputs(args.input, args.psf)

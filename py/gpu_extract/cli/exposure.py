@@ -1,4 +1,4 @@
-"""gpu_extract_exposure: many images to many frames."""
+"""gpu_extract_exposure: extracts many images to many frames."""
 import argparse
 import os
 import signal
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpu_extract.seams import Comm
 
 PROG = "gpu_extract_exposure"
-_BUNDLES = 20          # of a frame, where nothing else is known: only the number of groups depends on it
+_BUNDLES = 20          # of a frame, if unknown: only the number of groups depends on it
 _STEP = 0.8            # Angstrom: S of the cut-out then has the half-band of most r frames
 
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
-    """Parse is done: find the frames, share them out, sum up. Every rank takes this way."""
+    """After parsing: find the frames, distribute them, summarise. Every rank runs this."""
     set_threads(args.threads)
     with start.step("imports"):
         load_fits()
@@ -96,7 +96,7 @@ def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:
 
 
 def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder") -> tuple[Entry, ...]:
-    """The frames, checked as far as can be before any work; the leavings of runs that were killed are removed."""
+    """The frames, checked as far as possible before any work; leftovers of killed runs are removed."""
     def find() -> tuple[Entry, ...]:
         check_options(args)
         if args.output is not None and not os.path.isdir(args.output):
@@ -120,12 +120,12 @@ def shared_entries(args: argparse.Namespace, comm: "Comm", recorder: "Recorder")
     if comm.rank == 0:
         remove_unclaimed(entry.output for entry in entries)
         for path in remove_leftovers(entry.output for entry in entries):
-            log.info(f"{path}: left behind by a run that was ended; removed")
+            log.info(f"{path}: left behind by a run that was killed; removed")
     return entries
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raise InputError where the options make no sense together."""
+    """Raise InputError if the options are inconsistent."""
     given = [name for name, value in (("a list", args.list), ("-i", args.input), ("--simulate", args.simulate))
              if value is not None]
     if len(given) != 1:
@@ -137,7 +137,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 @contextmanager
 def no_empty_folder(path: str | None) -> Iterator[None]:
-    """Take the folder away again, and new ones above it, where a run that failed has left nothing in them."""
+    """Remove the folder, and new ones above it, if a failed run has left nothing in them."""
     above = () if path is None else (Path(path), *Path(path).parents)
     found = [folder for folder in above if not os.path.exists(folder)]
     try:
@@ -151,9 +151,9 @@ def no_empty_folder(path: str | None) -> Iterator[None]:
 
 def load_kernels(cutout: "CutOut", files: Files, backend: "Backend", comm: "Comm", start: StartUp, *,
                  recorder: "Recorder") -> None:
-    """Compile what is not yet compiled, on all ranks; then all load it: a patch of the shipped cut-out.
+    """Compile missing kernels on all ranks, then load them on all: for a patch of the shipped cut-out.
 
-    Kernels of other half-bands are compiled where the first frames with them begin.
+    Kernels of other half-bands are compiled when the first frames with them begin.
     """
     from gpu_extract.run import get_ready, warm_up
 
@@ -185,7 +185,7 @@ def form_group(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry],
 
 
 def conclude(args: argparse.Namespace, comm: "Comm", entries: Sequence[Entry], group: "Group", start: StartUp) -> None:
-    """Sum up on rank 0. Raises, on all ranks, what the run ends with where not all went well."""
+    """Summarise on rank 0. Raises, on all ranks, the final error of a run that did not succeed completely."""
     everyone = comm.gather([(comm.rank, (group.outcomes, group.stop.is_set()))])
     records = comm.gather([(comm.rank, {**group.recorder.record(), "start": start.steps})])
     if everyone is None or records is None:

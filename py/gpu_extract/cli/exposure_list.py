@@ -1,4 +1,4 @@
-"""Which frames an exposure has: from a list, from names with wildcards, or simulated."""
+"""The frames of an exposure: from a list, from names with wildcards, or simulated."""
 import argparse
 import glob
 import os
@@ -12,7 +12,7 @@ from gpu_extract.errors import InputError, OutputError, check_local
 from gpu_extract.io.atomic import FITS_ENDINGS, check_apart
 
 MOST_BYTES = 10_000_000      # of a list
-_SHOWN = 3                   # folders that a message names
+_SHOWN = 3                   # largest number of folders in a message
 _STEM = re.compile(r"(?P<stem>.+?)\.fits(\.gz)?")
 _NAMED = re.compile(r"(?P<kind>.+)-(?P<camera>[^-]+)-(?P<expid>[^-]+)")
 
@@ -34,8 +34,8 @@ class Entry:
 def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
     """The frames that the options name, in order.
 
-    Raises InputError where there is none, a line of the list cannot be understood, no PSF or output is named for an
-    image, two frames would have the same output, or one would take the place of an input.
+    Raises InputError if there are none, a line of the list is invalid, an image has no PSF or output, two frames have
+    the same output, or an output would replace an input.
     """
     if args.list:
         entries = tuple(_from_list(args))
@@ -43,7 +43,7 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
         images = [path for pattern in args.input for path in _matches(pattern)]
         entries = tuple(_entry(args, image) for image in images)
     if not entries:
-        raise InputError(f"{args.list}: names no frame; each line is IMAGE [PSF [OUTPUT]]")
+        raise InputError(f"{args.list}: lists no frame; each line is IMAGE [PSF [OUTPUT]]")
     for entry in entries:
         _check_names(entry)
     check_apart((("an image or a PSF", path) for entry in entries for path in (entry.image, entry.psf)),
@@ -52,36 +52,37 @@ def find_entries(args: argparse.Namespace) -> tuple[Entry, ...]:
 
 
 def check_folders(entries: Sequence[Entry], made: str | None) -> None:
-    """Raise OutputError, before any work, where the folder of a frame is not there; made: one that will be."""
+    """Raise OutputError, before any work, if the folder of a frame is missing; made: a folder that will be made."""
     folders = Counter(os.path.dirname(entry.output) or "." for entry in entries)
     lost = [folder for folder in folders if not os.path.isdir(folder)
             and (made is None or os.path.realpath(folder) != os.path.realpath(made))]
     if lost:
         shown = [f"{folder} ({folders[folder]} frame{'s' if folders[folder] > 1 else ''})" for folder in lost]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        raise OutputError(f"no such folder: {', '.join(shown[:_SHOWN])}{more}; make them (mkdir -p), or name other "
-                          "outputs; no frame was begun")
+        raise OutputError(f"no such folder: {', '.join(shown[:_SHOWN])}{more}; make them (mkdir -p), or give other "
+                          "outputs; no frame was started")
 
 
 def _check_names(entry: Entry) -> None:
-    """Raise InputError for what can never be a frame's name, or no file's."""
+    """Raise InputError for impossible names of frames or files."""
     if not entry.output.endswith(FITS_ENDINGS):
-        raise InputError(f"{entry.output}: a frame's name ends in {' or '.join(FITS_ENDINGS)}; give another name")
+        raise InputError(f"{entry.output}: the name of a frame must end in {' or '.join(FITS_ENDINGS)}; give another "
+                         "name")
     for name in (entry.image, entry.psf, entry.output):
         if "\0" in name:
-            raise InputError(f"{name}: no file's name holds a zero byte; mend the list")
+            raise InputError(f"{name}: a file name cannot contain a zero byte; correct the list")
         if "://" in name and not os.path.exists(name):
             check_local(name)
 
 
 def _matches(pattern: str) -> list[str]:
-    """Files that match a pattern, sorted; a name without wildcards is itself, there or not."""
+    """Files that match a pattern, sorted; a name without wildcards matches itself, even if missing."""
     if not glob.has_magic(pattern):
         return [pattern]
     found = sorted(glob.glob(pattern, recursive=True))
     if not found:
         check_local(pattern)
-        raise InputError(f"{pattern}: matches no file; check the folder, and that the pattern stands in quotes")
+        raise InputError(f"{pattern}: matches no file; check the folder, and that the pattern is in quotes")
     return found
 
 
@@ -90,13 +91,13 @@ def _from_list(args: argparse.Namespace) -> Iterator[Entry]:
     try:
         with open(args.list, "rb") as handle:
             content = handle.read(MOST_BYTES + 1)
-        lines = content.decode("utf-8-sig").splitlines()      # editors of Windows begin with a mark
+        lines = content.decode("utf-8-sig").splitlines()      # Windows editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{args.list}: cannot be read: {getattr(error, 'strerror', None) or error}; give a text file "
                          "with a line IMAGE [PSF [OUTPUT]] for each frame") from error
     if len(content) > MOST_BYTES:
-        raise InputError(f"{args.list}: has more than {MOST_BYTES} bytes; give a text file with a line "
-                         "IMAGE [PSF [OUTPUT]] for each frame")
+        raise InputError(f"{args.list}: has more than {MOST_BYTES} bytes; give a text file with a line IMAGE [PSF "
+                         "[OUTPUT]] for each frame")
     folder = os.path.dirname(args.list)
     for number, line in enumerate(lines, 1):
         try:
@@ -119,7 +120,7 @@ def _entry(args: argparse.Namespace, image: str, psf: str | None = None, output:
 def output_of(folder: str | None, image: str) -> str:
     """FOLDER/frame-CAMERA-EXPID.fits for preproc-CAMERA-EXPID.fits[.gz]; frame-NAME.fits for other names."""
     if folder is None:
-        raise InputError(f"{image}: no output is named for it; give -o FOLDER, or a third word in the list")
+        raise InputError(f"{image}: has no output; give -o FOLDER, or a third word in the list")
     stem = stem_of(image)
     return os.path.join(folder, f"frame-{stem.removeprefix('preproc-')}.fits")
 
@@ -127,7 +128,7 @@ def output_of(folder: str | None, image: str) -> str:
 def psf_of(template: str | None, image: str) -> str:
     """The PSF of an image: the template with {camera}, {expid} and {stem} filled in from the image's name."""
     if template is None:
-        raise InputError(f"{image}: no PSF is named for it; give -p FILE, or a second word in the list")
+        raise InputError(f"{image}: has no PSF; give -p FILE, or a second word in the list")
     stem = stem_of(image)
     named = _NAMED.fullmatch(stem)
     fields = {"stem": stem, **(named.groupdict() if named else {})}
@@ -135,7 +136,7 @@ def psf_of(template: str | None, image: str) -> str:
         return template.format_map(fields)
     except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:
         raise InputError(f"{template}: cannot be filled in for {image} ({error}); {{camera}}, {{expid}} and {{stem}} "
-                         "are taken from names like preproc-r5-00012345.fits") from error
+                         "come from names like preproc-r5-00012345.fits") from error
 
 
 def stem_of(path: str) -> str:

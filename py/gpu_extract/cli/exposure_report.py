@@ -1,4 +1,4 @@
-"""What an exposure says while it works and when it is done."""
+"""Messages of an exposure, while it works and at its end."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,13 +9,14 @@ from gpu_extract.exposure.frames import Outcome, State
 from gpu_extract.perf.clock import now
 from gpu_extract.seams import Numbers
 
-_LINES = 100           # frames that the table names one by one; of more, only those that are not done
-_SHOWN = 20            # that failed, in the last line
+_LINES = 100           # largest number of frames that the table lists; beyond it, only unfinished ones are listed
+_SHOWN = 20            # failed frames in the last line
 _ERRORS = {each.code: each for each in (CheckFailed, InputError, OutputError, InternalError, StoppedCleanly)}
 
 
 class Progress:
-    """How many frames are done: one line on a terminal, lines in the log elsewhere. Used by rank 0, from any thread."""
+    """Shows how many frames are done: one line on a terminal, lines in the log elsewhere. Used by rank 0, from any
+    thread."""
 
     def __init__(self, total: int):
         self._total = total
@@ -32,7 +33,8 @@ class Progress:
 
 
 def tell_of(entries: Sequence[Entry], numbers: Numbers) -> Callable[[Outcome], None]:
-    """What a group does with an outcome: a failure is said at once, by whoever finds it; rank 0 hears of all."""
+    """A function that reports an outcome: a failure is logged at once by the group that finds it; rank 0 receives
+    all."""
     def tell(outcome: Outcome) -> None:
         if outcome.state == State.FAILED:
             log.error(f"{entries[outcome.number].name}: {outcome.words}")
@@ -42,7 +44,7 @@ def tell_of(entries: Sequence[Entry], numbers: Numbers) -> Callable[[Outcome], N
 
 
 def table(entries: Sequence[Entry], outcomes: Mapping[int, Outcome]) -> list[str]:
-    """A line for each frame: what came of it, seconds of computing, group, name, and why it failed."""
+    """A line for each frame: its outcome, seconds of computing, group, name, and reason of failure."""
     lines = [f"{'state':9} {'seconds':>8} {'group':>5}  frame"]
     for number, entry in enumerate(entries):
         outcome = outcomes.get(number)
@@ -57,7 +59,7 @@ def table(entries: Sequence[Entry], outcomes: Mapping[int, Outcome]) -> list[str
 
 
 def counted(total: int, outcomes: Sequence[Outcome]) -> str:
-    """So many frames: so many done, skipped, ..."""
+    """The number of frames, and how many were done, skipped, ..."""
     counts = {state: sum(o.state == state for o in outcomes) for state in State}
     counts[State.NOT_BEGUN] = total - len(outcomes)
     words = [f"{count} {state.name.lower().replace('_', ' ')}" for state, count in counts.items() if count]
@@ -66,14 +68,14 @@ def counted(total: int, outcomes: Sequence[Outcome]) -> str:
 
 def log_summary(entries: Sequence[Entry], outcomes: Sequence[Outcome],
                 records: Sequence[Mapping[str, Any]]) -> None:
-    """The table, the counts with the rate, how long ranks waited for files, the start, the memory."""
+    """Log the table, the counts with the rate, the waiting for files, the start-up and the memory."""
     for outcome in outcomes:
         if outcome.state == State.DONE and outcome.words:
-            log.info(f"{entries[outcome.number].name}: made again: {outcome.words}")
+            log.info(f"{entries[outcome.number].name}: extracted again: {outcome.words}")
     for line in table(entries, {o.number: o for o in outcomes}):
         log.info(line)
     done = sum(o.state == State.DONE for o in outcomes)
-    # from the start of the processes until the last group was done: one may be done long before another
+    # from the start of the processes until the last group was done, which may be long after the first
     seconds = max(float(record["start_up"] + record["elapsed"]) for record in records)
     rate = f"; {3600 * done / seconds:.0f} frames per hour" if done else ""
     log.info(f"{counted(len(entries), outcomes)}; {seconds:.1f} s with start-up{rate}")
@@ -85,7 +87,7 @@ def log_summary(entries: Sequence[Entry], outcomes: Sequence[Outcome],
 
 
 def waiting(records: Sequence[Mapping[str, Any]]) -> float:
-    """The share of the time between the first input and the last result that ranks spent waiting for files."""
+    """The share of the time between the first input and the last result that ranks waited for files."""
     from gpu_extract.exposure.flow import ALL, INPUT, OUTPUT
 
     whole = waits = 0.0
@@ -98,7 +100,7 @@ def waiting(records: Sequence[Mapping[str, Any]]) -> float:
 
 
 def slowest(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Wall and CPU seconds of each step of the start, of the slowest rank."""
+    """Wall-clock and CPU seconds of each step of the start-up, of the slowest rank."""
     found: dict[str, tuple[float, float]] = {}
     for record in records:
         for name, (wall, cpu) in record["start"].items():
@@ -108,16 +110,16 @@ def slowest(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, floa
 
 
 def verdict(entries: Sequence[Entry], outcomes: Sequence[Outcome], code: int) -> None:
-    """Raise what a run with this exit code ends with; nothing where all went well."""
+    """Raise the final error of a run with this exit code; nothing on success."""
     if code == ExitCode.DONE:
         return
     busy = sum(o.state == State.ELSEWHERE for o in outcomes)
     if busy:
-        raise StoppedCleanly(f"another run is at work on {busy} of the frames; {counted(len(entries), outcomes)}; "
-                             "start again when it is done, to see to them")
+        raise StoppedCleanly(f"another run is working on {busy} of the frames; {counted(len(entries), outcomes)}; "
+                             "start again when it has finished, to complete them")
     if code == ExitCode.START_AGAIN:
-        raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to go on")
+        raise StoppedCleanly(f"stopped on request; {counted(len(entries), outcomes)}; start again to continue")
     names = [entries[o.number].name for o in outcomes if o.state == State.FAILED]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     raise _ERRORS[ExitCode(code)](f"{len(names)} of {len(entries)} frames failed: {', '.join(names[:_SHOWN])}{more}; "
-                                  "the reasons stand above")
+                                  "the reasons are above")

@@ -1,4 +1,4 @@
-"""Simulated frames for an exposure: made once, by all ranks, and kept."""
+"""Simulated frames for an exposure, which all ranks make once and keep."""
 import argparse
 import os
 from pathlib import Path
@@ -16,9 +16,9 @@ FOLDER = "simulated"
 
 
 def simulated_entries(args: argparse.Namespace, comm: "Comm") -> tuple[Entry, ...]:
-    """The frames of --simulate; all ranks come here, and each makes what is handed to it.
+    """The frames of --simulate; all ranks call this, and each makes the frames assigned to it.
 
-    Raises InputError, ConfigError for what cannot be simulated, OutputError where files cannot be written.
+    Raises InputError or ConfigError for impossible simulations, OutputError if files cannot be written.
     """
     configs = [_config(args, number) for number in range(args.simulate)]
     numbers = comm.hand_out(len(configs))
@@ -33,16 +33,16 @@ def simulated_entries(args: argparse.Namespace, comm: "Comm") -> tuple[Entry, ..
 
 
 def check_simulation(args: argparse.Namespace) -> None:
-    """Raise InputError where the options make no sense together."""
+    """Raise InputError if the options are inconsistent."""
     at_least(args.simulate, "--simulate")
     if args.output is None:
-        raise InputError("--simulate needs -o FOLDER: frames and simulated images go there")
+        raise InputError("--simulate needs -o FOLDER, for frames and simulated images")
     if args.psf is not None:
         raise InputError("--simulate makes its own PSFs; leave -p out")
 
 
 def _config(args: argparse.Namespace, number: int) -> "SimConfig":
-    """Settings of one frame: the bundles that will be extracted, a camera in turn, a seed of its own."""
+    """Settings of one frame: the bundles that will be extracted, a camera in turn, its own seed."""
     from gpu_extract.simulate import SimConfig
 
     cameras = args.camera.split(",")
@@ -51,7 +51,7 @@ def _config(args: argparse.Namespace, number: int) -> "SimConfig":
 
 
 def _files(folder: str, config: "SimConfig") -> "EmbeddedFiles":
-    """A frame's files, in the folder in which they are kept."""
+    """A frame's files, in the folder where they are kept."""
     from gpu_extract.simulate.embedded import files_of
     from gpu_extract.simulate.header import VERSION
 
@@ -60,7 +60,7 @@ def _files(folder: str, config: "SimConfig") -> "EmbeddedFiles":
 
 
 def _make(folder: str, config: "SimConfig") -> None:
-    """Make one frame where it is not there as it was made."""
+    """Make one frame, unless it exists unchanged."""
     from gpu_extract.simulate import simulate, write_simulation
     from gpu_extract.simulate.kept import kept_folder
 

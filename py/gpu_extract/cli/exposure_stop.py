@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: it ends cleanly, and says by exit code 75 that it wants to be started again."""
+"""Signals that stop a run: it ends cleanly, with exit code 75 as a request to be started again."""
 import atexit
 import os
 import signal
@@ -11,16 +11,16 @@ from gpu_extract.cli.common import ENDING, complain, take_signals
 from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import ExitCode
 
-SIGNALS = (*ENDING, signal.SIGUSR1)     # Slurm's warning before the time limit is whatever --signal names, usually USR1
-IN_TIME = 5.0        # seconds until what is still in work is dropped with all ranks
+SIGNALS = (*ENDING, signal.SIGUSR1)     # Slurm's warning before the time limit is the signal of --signal, usually USR1
+IN_TIME = 5.0        # seconds until unfinished work is dropped and all ranks are ended
 _timers: list[threading.Timer] = []
 
 
 @contextmanager
 def ends_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) -> Iterator[None]:
-    """Outside of the work nothing has to be finished: a signal ends the run at once. Afterwards, when the exit code is
-    settled, a rank is not disturbed any more (left to itself Python puts back, while it ends, what kills); where the
-    program is a function of another one, what was there is put back until that ends.
+    """Context outside of the work, in which a signal ends the run at once. Afterwards, when the exit code is settled,
+    signals are ignored (Python would restore the fatal handlers at its end). If the program is called as a function,
+    the previous handlers are restored.
     """
     before = {number: signal.getsignal(number) for number in numbers}
     leave_on_signals(prog, numbers)
@@ -38,17 +38,18 @@ def ends_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) ->
 
 
 def leave_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) -> None:
-    """From now on a signal ends the run at once."""
+    """Let signals end the run at once."""
     take_signals(numbers, lambda *_: end_now(prog))
 
 
 def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], object],
                    numbers: tuple[signal.Signals, ...] = SIGNALS) -> None:
-    """During the work: the first signal calls `ask`; what is not done in time is ended, after a call of `clean`."""
+    """Context of the work: the first signal calls `ask`; work that is not done in time is ended, after a call of
+    `clean`."""
     asked = threading.Event()
 
     def late() -> None:
-        with suppress(Exception):         # whatever keeps it from tidying up must not keep it from ending
+        with suppress(Exception):         # an error of tidying up must not prevent the end
             clean()
         end_now(prog)
 
@@ -65,13 +66,13 @@ def ask_on_signals(prog: str, ask: Callable[[], None], clean: Callable[[], objec
 
 
 def end_now(prog: str) -> None:
-    """End all ranks with the exit code that asks to be started again."""
+    """End all ranks with the exit code that requests a new start."""
     from gpu_extract.ranks.keeper import Mark, tell
 
     take_signals(SIGNALS, signal.SIG_IGN)
     launch = find_launch()
     if launch is None or launch.rank == 0:
-        complain(prog, "stopped on request; what was in work is dropped, start again to go on")
+        complain(prog, "stopped on request; unfinished frames are dropped; start again to continue")
     tell(Mark.ENDS_ALL, ExitCode.START_AGAIN)
     sys.stdout.flush()
     sys.stderr.flush()

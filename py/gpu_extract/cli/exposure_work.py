@@ -1,4 +1,4 @@
-"""The frames of an exposure as the flow wants them: is it done, read it, write it."""
+"""The frames of an exposure for the flow: whether one is done, reading it, writing it."""
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ class Files:
         self._claims: dict[int, Claim] = {}
 
     def is_done(self, number: int) -> bool:
-        """Whether the output is there, whole and made of the same input with the same settings."""
+        """Whether the output exists, complete and made from the same input with the same settings."""
         from gpu_extract.io.sources import NOT_THERE, why_again
 
         entry = self._entries[number]
@@ -39,7 +39,7 @@ class Files:
         return why is None
 
     def claim(self, number: int) -> State | None:
-        """Make an output this run's own; see exposure.frames.Work."""
+        """Claim an output for this run; see exposure.frames.Work."""
         if self._args.output is not None:       # the claim is a file in it
             make_folder(self._args.output)
         found = claim(self._entries[number].output)
@@ -52,19 +52,19 @@ class Files:
         return None
 
     def release(self, number: int) -> None:
-        """Leave an output to others."""
+        """Release the claim on an output."""
         claimed = self._claims.pop(number, None)
         if claimed is not None:
             claimed.release()
 
     def tidy_up(self) -> None:
-        """Before an end in the middle of the work: release everything, take away what is half written."""
+        """Before an early end: release everything, remove incomplete files."""
         for number in list(self._claims):
             self.release(number)
         remove_leftovers((entry.output for entry in self._entries), own=True)
 
     def read(self, number: int) -> Loaded:
-        """Everything that can be wrong with input and output is found here, before the work."""
+        """Read a frame's input; all errors of input and output are raised here, before the work."""
         from gpu_extract.io.sources import check_replaceable
 
         entry = self._entries[number]
@@ -75,7 +75,7 @@ class Files:
         return Loaded(job.image, job.psf, job.config, (job.cards, job.fibermap), self._why.get(number, ""))
 
     def write(self, number: int, loaded: Loaded, frame: "Frame") -> None:
-        """Write the frame, whole or not at all."""
+        """Write the frame, completely or not at all."""
         from gpu_extract.cli.report import warnings_of
         from gpu_extract.io.frame import write_frame
 

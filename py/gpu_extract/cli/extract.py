@@ -1,4 +1,4 @@
-"""gpu_extract: one image to one frame."""
+"""gpu_extract: extracts one image to one frame."""
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def extract_image(args: argparse.Namespace) -> int:
-    """Parse is done: read, extract, write, check. Every rank takes this way; rank 0 speaks, reads and writes."""
+    """After parsing: read, extract, write, check. Every rank runs this; rank 0 logs, reads and writes."""
     set_threads(args.threads)
     at_least(args.tile, "--tile", 8)
     launch = find_launch()
@@ -53,9 +53,9 @@ def extract_image(args: argparse.Namespace) -> int:
 
 def extract_with(args: argparse.Namespace, comm: "Comm", within: AbstractContextManager[None] | None = None,
                  early: Early | None = None) -> "Progress":
-    """The same on ranks that are there already; returns what they recorded.
+    """The same on existing ranks; returns the recorder of this rank.
 
-    within: what is to be left at the end; early: on rank 0, the image if it is read already
+    within: contexts to leave at the end; early: on rank 0, the image if it is read already
     """
     from gpu_extract.cli.compiling import CompileProgress, counted_compiling
     from gpu_extract.cli.report import Progress
@@ -84,7 +84,7 @@ def extract_with(args: argparse.Namespace, comm: "Comm", within: AbstractContext
 
 
 def get_simulator_ready(args: argparse.Namespace, comm: "Comm", recorder: "Recorder") -> None:
-    """Where the embedded frame is extracted: all ranks compile the kernels for that, and not rank 0 the simulator's."""
+    """If the embedded frame is extracted, let all ranks compile its kernels, and not only rank 0."""
     if args.input or args.psf:
         return
     from gpu_extract.cli.compiling import get_simulation_ready
@@ -95,7 +95,8 @@ def get_simulator_ready(args: argparse.Namespace, comm: "Comm", recorder: "Recor
 
 @contextmanager
 def interruptible(args: argparse.Namespace) -> Iterator[None]:
-    """Under this a signal is an interruption from the keyboard, so that files are tidied up; what hangs is ended."""
+    """Context in which a signal is an interruption from the keyboard, so that files are tidied up; a hanging program is
+    ended."""
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
@@ -107,7 +108,7 @@ def interruptible(args: argparse.Namespace) -> Iterator[None]:
 
 
 def read_shared(args: argparse.Namespace, comm: "Comm", early: Early) -> Job:
-    """The job: rank 0 checks and reads everything; the others get what the extraction needs, in shared memory."""
+    """The job: rank 0 checks and reads everything; the others receive what the extraction needs, in shared memory."""
     whole: list[Job] = []
 
     def read() -> "tuple[Image, PsfModel, ExtractConfig]":
@@ -122,7 +123,7 @@ def read_shared(args: argparse.Namespace, comm: "Comm", early: Early) -> Job:
         import gpu_extract.run  # noqa: F401     these ranks wait for the files: the libraries are loaded meanwhile
     image, psf, config = comm.share(read)
     if not comm.one_copy and comm.rank == 0:
-        log.warning("a node has too little shared memory (/dev/shm) for the image: each rank keeps a copy")
+        log.warning("a node has too little shared memory (/dev/shm) for the image: each rank keeps its own copy")
     if whole:
         return replace(whole[0], image=replace(whole[0].image, pix=image.pix, ivar=image.ivar), psf=psf)
     return Job(image, psf, config, None, (), Inputs("", ""))
@@ -147,15 +148,15 @@ class Run:
 
 
 def announce(run: Run, device: str) -> None:
-    """The device, the equivalent command, all settings, and what has no effect."""
+    """Log the device, the equivalent command, all settings, and options without effect."""
     log.info(f"device: {device}")
     log.info(f"command: {equivalent_command(run.args, run.job)}")
     log.info("settings: " + ", ".join(f"{key}={value}" for key, value in run.job.config.as_dict().items()))
     if run.args.nvtx and run.backend.name == "CPU":
         log.warning("--nvtx is ignored: no GPU is used")
-    # the usual number is in every command that was spelt out
+    # equivalent commands always contain the default
     if run.job.psf.bundle is not None and run.args.bundlesize not in (None, type(run.job.config).bundlesize):
-        log.warning("--bundlesize is ignored: BUNDLE of the PSF says which fibres share a bundle")
+        log.warning("--bundlesize is ignored: the PSF's BUNDLE gives the bundle of each fibre")
     for sentence in ignored(run.args):
         log.warning(sentence)
 
@@ -168,7 +169,7 @@ def compute(run: Run) -> "Frame | None":
     job = run.job
     plan, config = make_plan(job.psf, job.config, 0), job.config
     run.recorder.expect(len(turns(len(plan.bundles), run.comm.size, run.comm.rank)), len(plan.bundles), run.comm.size)
-    if config.model and not run.args.model:      # for the picture alone
+    if config.model and not run.args.model:      # only for the picture
         from gpu_extract.figures.spectra import columns_shown
 
         config = replace(config, model=columns_shown(job.psf, plan.asked, plan.wave, job.image.shape))
@@ -182,7 +183,7 @@ def compute(run: Run) -> "Frame | None":
 
 
 def deliver(run: Run, frame: "Frame | None") -> None:
-    """Write what was asked for, and sum up: rank 0 does, the others confirm every file before it gets its name."""
+    """Write the requested files and summarise, on rank 0; the others confirm every file before it gets its name."""
     if frame is None:
         for _ in outputs(run.args, plain=False):
             run.comm.barrier()
@@ -198,7 +199,7 @@ def deliver(run: Run, frame: "Frame | None") -> None:
 
 
 def _picture(run: Run, frame: "Frame") -> None:
-    """The QA page; of several passes with what the bundle that is shown is in one."""
+    """The QA page; for several passes, with the result of a single pass for the shown bundle."""
     from gpu_extract.figures import qa_page, shown
     from gpu_extract.io.truth import read_truth
     from gpu_extract.run import extract
@@ -213,7 +214,7 @@ def _picture(run: Run, frame: "Frame") -> None:
 
 
 def writers(args: argparse.Namespace) -> "list[Callable[..., None]]":
-    """What writes each file that was asked for: the frame first."""
+    """The writers of the requested files, the frame first."""
     from gpu_extract.io.frame import write_frame, write_model, write_spectra
 
     found: list[Callable[..., None]] = [partial(write_frame, args.output, scores=not args.no_scores)]
@@ -225,9 +226,9 @@ def writers(args: argparse.Namespace) -> "list[Callable[..., None]]":
 
 
 def judge(run: Run, frame: "Frame | None") -> None:
-    """--test: the frame against the named reference, or the shipped cut-out extracted the same way.
+    """--test: compare the frame with the named reference, or extract the shipped cut-out in the same way.
 
-    Raises CheckFailed where they differ.
+    Raises CheckFailed if they differ.
     """
     if run.args.test is None:
         return

@@ -1,4 +1,4 @@
-"""From options to what an extraction needs: image, PSF, settings, and cards that say where it came from."""
+"""From options to the inputs of an extraction: image, PSF, settings, and cards of provenance."""
 import argparse
 import os
 import shlex
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpu_extract.data import Card, FiberMap, Frame, Image, PsfModel
 
 NO_FIBERMAP = "none"
-ANY_GRID = (6000.0, 6001.0, 1.0)       # stands in for a preset's, to look at the other settings
+ANY_GRID = (6000.0, 6001.0, 1.0)       # replaces a preset's grid when only the other settings are checked
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything read and settled: what is extracted, how, and what goes into the header.
+    """The complete input: what is extracted, how, and the cards of the header.
 
-    fibermap: cut to the wanted fibres
+    fibermap: cut to the requested fibres
     cards: provenance, beyond the image's own header
-    reference: the frame to compare with, where one was named
+    reference: the frame to compare with, if one was given
     """
 
     image: "Image"
@@ -49,15 +49,16 @@ class Job:
 
 
 def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs:
-    """The files named by -i and -p, or the embedded simulated frame where neither is given.
+    """The files of -i and -p, or the embedded simulated frame if neither is given.
 
-    there: where that frame is, if it was just found to be sound
+    there: paths of that frame, if it was just found to be intact
     """
     if args.input and args.psf:
         return Inputs(args.input, args.psf)
     if args.input or args.psf:
         given, missing = ("-i", "-p") if args.input else ("-p", "-i")
-        raise InputError(f"{given} is given without {missing}; give both, or neither for the embedded simulated frame")
+        raise InputError(f"{given} is given without {missing}; give both, or neither to extract the embedded simulated "
+                         "frame")
     from gpu_extract.simulate.embedded import embedded_default
 
     log.info("no -i and -p: extracting the embedded simulated frame")
@@ -68,7 +69,7 @@ def find_inputs(args: argparse.Namespace, there: Inputs | None = None) -> Inputs
 
 
 def identity(path: str) -> tuple[int, ...] | None:
-    """What tells a file from one that has taken its place, or from itself before it was written to; None: no file."""
+    """The identity of a file, which changes if it is replaced or written to; None: no file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -77,14 +78,14 @@ def identity(path: str) -> tuple[int, ...] | None:
 
 
 def image_options(args: argparse.Namespace) -> dict[str, bool]:
-    """How the image of a command is read, see io.image.read_image."""
+    """The options for reading a command's image, see io.image.read_image."""
     return {"check": not args.ignore_checksums, "fibermap": args.fibermap is None, "noise": args.passes > 1}
 
 
 def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Image] | None" = None) -> Job:
-    """Read the files and settle everything; whatever can be wrong with the input is found here.
+    """Read the files and complete the job; all errors of the input are raised here.
 
-    read: in place of io.image.read_image, see cli.early
+    read: replaces io.image.read_image, see cli.early
     """
     from gpu_extract.fibermap import rows_for
     from gpu_extract.io.frame import read_frame
@@ -118,7 +119,7 @@ def read_job(args: argparse.Namespace, inputs: Inputs, read: "Callable[..., Imag
 
 
 def check_all(args: argparse.Namespace) -> None:
-    """Whatever can be wrong before a file is read."""
+    """Raise all errors that need no file to be read."""
     if args.qa:
         from gpu_extract.figures import check_picture
 
@@ -128,20 +129,20 @@ def check_all(args: argparse.Namespace) -> None:
 
 
 def settings_for(camera: str, args: argparse.Namespace) -> ExtractConfig:
-    """Those of an image of a camera that is not yet there."""
+    """The settings for an image of a camera, before there is an image."""
     preset = find_settings(args, camera)
     grid = args.wavelength or (preset.wavelength if preset else ANY_GRID)
     return ExtractConfig(grid, psferr=args.psferr, **_given(args))
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that the options give, but for those that presets know."""
+    """The settings from the options, except those that presets have."""
     names = {field.name for field in fields(ExtractConfig)} - {"wavelength", "psferr", "model"}
     return {name: value for name, value in vars(args).items() if name in names and value is not None}
 
 
 def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
-    """Settings from the options, and where those are silent from the preset of the camera.
+    """Settings from the options, and otherwise from the preset of the camera.
 
     Raises ConfigError with every problem at once.
     """
@@ -149,8 +150,8 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
     wavelength = args.wavelength or (preset.wavelength if preset else None)
     psferr = preset.psferr if args.psferr is None and preset else args.psferr
     if wavelength is None:
-        raise ConfigError(f"no wavelength grid: CAMERA of the image is {image.get('CAMERA')!r}, which no preset "
-                          "is for; give -w first,last,step or --preset NAME")
+        raise ConfigError(f"no wavelength grid: the image's CAMERA is {image.get('CAMERA')!r}, which has no preset; "
+                          "give -w first,last,step or --preset NAME")
     config = ExtractConfig(wavelength, psferr=psferr, **_given(args), model=bool(args.model or args.qa))
     if not args.barycentric_correction:
         return config
@@ -160,13 +161,13 @@ def make_config(args: argparse.Namespace, image: "Image") -> ExtractConfig:
 
 
 def _of_preset(args: argparse.Namespace, image: "Image", psf: "PsfModel") -> str:
-    """Whose wavelengths are asked for, where a preset alone does so and the PSF does not have them; "" elsewhere."""
+    """The preset whose wavelengths are requested but not covered by the PSF, in words; "" if no preset is involved."""
     preset = None if args.wavelength else find_settings(args, image.get("CAMERA"))
     low, high = psf.wavelength_range
     if preset is None or (low <= preset.wavelength[0] and preset.wavelength[1] <= high):
         return ""
     chosen = "" if args.preset else f", as the image's CAMERA is {image.get('CAMERA')}"
-    return f"; they are those of the preset {preset.name}{chosen}: give -w first,last,step, or another --preset"
+    return f"; they come from the preset {preset.name}{chosen}: give -w first,last,step, or another --preset"
 
 
 def _headers(image: "Image") -> "list[Sequence[Card]]":
@@ -174,33 +175,33 @@ def _headers(image: "Image") -> "list[Sequence[Card]]":
 
 
 def find_settings(args: argparse.Namespace, camera: object) -> Preset | None:
-    """The preset that was asked for, else that of the camera, else None."""
+    """The requested preset, else that of the camera, else None."""
     return find_preset(args.preset, camera) if args.preset else camera_preset(camera)
 
 
 def outputs(args: argparse.Namespace, *, plain: bool = True) -> dict[str, str]:
-    """The files that a command makes, by their options. plain: with those that are no FITS files"""
+    """The files that a command makes, by option. plain: including those that are not FITS files"""
     named = {"-o": args.output, "-m": args.model, "--spectra": args.spectra,
              **({"--qa": args.qa, "--perf": args.perf, "--trace": args.trace} if plain else {})}
     return {option: path for option, path in named.items() if path}
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Before any work: outputs can be written, differ from each other, and are none of the inputs. What killed runs
-    have left beside them is removed."""
+    """Check before any work that outputs can be written, and differ from each other and from the inputs. Leftovers of
+    killed runs beside them are removed."""
     found = outputs(args)
     inputs = {option: path for option, path in (
         ("-i", args.input), ("-p", args.psf), ("-f", args.fibermap), ("-t", args.test)) if path}
     check_targets(found, inputs, plain=[*found.keys() - outputs(args, plain=False)])
     for path in found.values() if args.no_overwrite else ():
         if os.path.exists(path):
-            raise InputError(f"{path}: exists, and --no-overwrite says not to replace it; give another name")
+            raise InputError(f"{path}: exists, and --no-overwrite forbids replacing it; give another name")
     for left in remove_leftovers(found.values()):
-        log.info(f"{left}: left behind by a run that was ended; removed")
+        log.info(f"{left}: left behind by a run that was killed; removed")
 
 
 def equivalent_command(args: argparse.Namespace, job: Job) -> str:
-    """The command that gives this result, with every setting spelt out."""
+    """The command that gives this result, with every setting written out."""
     config = job.config
     further = dict.fromkeys(("passes", *FURTHER)) if config.passes == 1 else {}
     grid = ",".join(f"{number:.12g}" for number in config.wavelength)

@@ -11,15 +11,16 @@ from gpu_extract.errors import InputError
 
 PROG = "mps_wrapper"
 DESCRIPTION = """Run COMMAND while NVIDIA's multi-process service (MPS) runs on this node, so that several ranks share
-a GPU without taking turns. Every rank has the wrapper in front of it: the first on a node starts the daemon, the last
-stops it. The exit code is COMMAND's. Without a GPU or MPS the command runs all the same, unless --require is given."""
+a GPU without taking turns. Start every rank through this wrapper: the first on a node starts the daemon, the last
+stops it. The exit code is that of COMMAND. Without a GPU or MPS the command still runs, unless --require is given."""
 EPILOG = """examples:
   mpiexec -n 8 mps_wrapper gpu_extract -i image.fits -p psf.fits -o frame.fits --gpu
   srun --gpu-bind=none -n 8 mps_wrapper gpu_extract -i image.fits -p psf.fits -o frame.fits --gpu
 
-All ranks must see all GPUs of their node (srun --gpu-bind=none): the daemon sees those of the rank that starts it.
-A daemon that already runs where CUDA_MPS_PIPE_DIRECTORY points is used, and left running. Otherwise the daemon's files
-are in GPU_EXTRACT_MPS_DIR, else TMPDIR, else /tmp, in a folder named by user, job and step, removed at the end."""
+All ranks must see all GPUs of their node (srun --gpu-bind=none), because the daemon sees only the GPUs of the rank
+that starts it. A daemon that already runs in CUDA_MPS_PIPE_DIRECTORY is used, and left running. Otherwise the files of
+the daemon are in GPU_EXTRACT_MPS_DIR, else TMPDIR, else /tmp, in a folder named by user, job and step, which is
+removed at the end."""
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells
 
@@ -28,14 +29,14 @@ def build_parser() -> Parser:
     """The parser of mps_wrapper."""
     parser = Parser(PROG, DESCRIPTION, EPILOG)
     add_common_options(parser)
-    parser.add_argument("--require", action="store_true", help="end with an error where there is no MPS")
+    parser.add_argument("--require", action="store_true", help="fail if there is no MPS")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the program and its options")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the wrapper; returns the command's exit code, or ends as the command did, by its signal: the launcher sees
-    what happened."""
+    """Run the wrapper; returns the command's exit code, or ends by the signal that ended the command, so that the
+    launcher sees it."""
     code = run_main(build_parser, _body, argv)
     if code < 0:
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _body(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        raise InputError("no command: give the program to run after the options, e.g. mps_wrapper gpu_extract ...")
+        raise InputError("no command is given; give a program after the options, e.g. mps_wrapper gpu_extract ...")
     from gpu_extract.device.mps_daemon import run_with
 
     signals = _Signals()
@@ -56,8 +57,8 @@ def _body(args: argparse.Namespace) -> int:
 
 
 class _Signals:
-    """Signals to the wrapper are the command's. Those that come while the daemon starts wait until there is one: to end
-    then would leave a daemon that nobody stops."""
+    """Forwards signals from the wrapper to the command. Signals that arrive while the daemon starts are held until
+    there is one, because ending then would leave a daemon running."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -66,7 +67,7 @@ class _Signals:
             signal.signal(number, self._take)
 
     def send_to(self, child: subprocess.Popen[bytes]) -> None:
-        """From now on they go to this process, those that have come before first."""
+        """Forward signals to this process from now on, held ones first."""
         self._child = child
         for number in self._early:
             child.send_signal(number)
@@ -79,8 +80,8 @@ class _Signals:
 
 
 def _run(command: list[str], environ: dict[str, str], signals: _Signals) -> int:
-    """Run the command. It has our descriptors: among them those it talks to MPI's launcher with, and the one that
-    counts it among the daemon's users."""
+    """Run the command. It inherits all descriptors, including those for MPI's launcher and the one that counts it among
+    the daemon's users."""
     try:
         child = subprocess.Popen(command, env=environ, close_fds=False)
     except OSError as error:
@@ -91,7 +92,7 @@ def _run(command: list[str], environ: dict[str, str], signals: _Signals) -> int:
 
 
 def _say(line: str) -> None:
-    """One line of the log; of what concerns a whole node its first rank speaks alone."""
+    """One line of the log; only the first rank of a node logs what concerns the whole node."""
     if speaks():
         log.info("%s: %s", PROG, line)
 

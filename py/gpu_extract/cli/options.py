@@ -1,4 +1,4 @@
-"""The options of gpu_extract, and what becomes of those of the older codes."""
+"""The options of gpu_extract, and the treatment of options of older codes."""
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -14,14 +14,14 @@ DESCRIPTION = """\
 Extract the spectra of a fibre spectrograph from a CCD image by 2D spectral extraction
 ("spectroperfectionism", Bolton & Schlegel 2010). The frame holds fluxes with uncorrelated
 errors, their inverse variances, and the resolution matrix, which relates a model spectrum
-to what was measured."""
+to the measured fluxes."""
 
 EPILOG = """\
 examples
   gpu_extract -o frame.fits
       without input: a simulated r frame of 500 fibres, made on first use
   gpu_extract -i preproc-r0-00012345.fits.gz -p psf-r0-00012345.fits -o frame-r0-00012345.fits
-      wavelengths and PSF error as usual for the camera named in the image
+      wavelengths and PSF error from the preset of the camera named in the image
   gpu_extract -i preproc.fits -p psf.fits -o frame.fits -w 5760,7620,0.8 -s 10 -n 5
       five fibres, the same numbers as in a run over all fibres
   mpiexec -n 8 gpu_extract -i preproc.fits -p psf.fits -o frame.fits -m model.fits
@@ -31,7 +31,7 @@ exit codes
   0 done   1 a comparison failed   2 usage or input   3 output   4 internal error or a lost rank
   75 stopped cleanly, start again"""
 
-# options of older codes that would silently mean something else here: each with what takes its place
+# options of older codes that would silently mean something else here, each with its replacement
 _REFUSED = {
     "--decorrelate-fibers": "errors are decorrelated along each fibre, not between fibres: leave it out",
     "-d": "errors are decorrelated along each fibre, not between fibres: leave it out",
@@ -39,19 +39,19 @@ _REFUSED = {
     "-b": "use --bundlesize",
     "--use-specter": "use --core dense for the classical patches",
     "--wavepad": "padding is chosen from the measured decay: use --tolerance",
-    "--ranks-per-bundle": "ranks are spread over bundles and parts of bundles by themselves: leave it out",
-    "--async-io": "one frame has nothing to overlap: leave it out; many frames are for gpu_extract_exposure",
+    "--ranks-per-bundle": "ranks are assigned to bundles and parts of bundles automatically: leave it out",
+    "--async-io": "one frame has nothing to overlap: leave it out, or use gpu_extract_exposure for many frames",
     "--fibermap-index": "rows are found by fibre: use --fibermap",
     "--fibermap-first-row": "rows are found by fibre: use --fibermap",
 }
-# attribute -> option: known to the dense core only
+# attribute -> option: used by the dense core only
 DENSE_ONLY = {"nsubbundles": "--nsubbundles", "nwavestep": "--nwavestep"}
-# attribute -> option: without a meaning in either core, which choose their padding themselves
+# attribute -> option: without effect, because both cores choose their padding
 PADDING = {"pixpad_frac": "--pixpad-frac", "wavepad_frac": "--wavepad-frac"}
 
 
 class _Refuse(argparse.Action):
-    """An option of an older code that is refused, naming what to use."""
+    """An option of an older code that is refused, with its replacement."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
                  option_string: str | None = None) -> NoReturn:
@@ -68,13 +68,13 @@ def build_parser() -> Parser:
     add_machine(parser)
     parser.add_argument_group("tuning").add_argument(
         "--tile", metavar="N", type=int,
-        help="wavelength bins in each piece of the normal equations that ranks and threads share on the CPU, 8 or more "
-             "(default 256)")
+        help="wavelength bins per tile of the normal equations, 8 or more (default 256). Ranks and threads share tiles "
+             "on the CPU")
     add_common_options(parser)
     old = parser.add_argument_group("options of older codes")
     old.add_argument("--overwrite", action="store_true",
-                     help="accepted: an existing output is always replaced (atomically)")
-    old.add_argument("--gpu-specter", action="store_true", help="accepted: there is nothing else to choose")
+                     help="accepted and ignored: an existing output is always replaced (atomically)")
+    old.add_argument("--gpu-specter", action="store_true", help="accepted and ignored: there is nothing else to choose")
     for option, attribute in ((o, a) for a, o in PADDING.items()):
         old.add_argument(option, dest=attribute, type=float, metavar="X",
                          help="accepted and ignored: padding is chosen from the measured decay (--tolerance)")
@@ -89,26 +89,26 @@ def _files(parser: Parser) -> None:
         help="image with the HDUs IMAGE and IVAR; MASK and FIBERMAP are optional (default: a simulated frame)")
     add("-p", "--psf", metavar="FILE", help="PSF of type GAUSS-HERMITE (version 2 or 3), GAUSS-HERMITE2 or TABULATED")
     add("-o", "--output", metavar="FILE", required=True,
-        help="frame to write; an existing file is replaced when the new one is complete")
+        help="output frame; an existing file is replaced when the new one is complete")
     add("-m", "--model", metavar="FILE", help="also write the model image")
     add("--spectra", metavar="FILE",
         help="also write a spectra file (R_FLUX, R_IVAR, ...), which specutils opens without a loader")
     add("-f", "--fibermap", metavar="FILE",
-        help="take the FIBERMAP from this file, not from the image; 'none' leaves it out")
-    add("--no-scores", action="store_true", help="leave SCORES out of the frame")
-    add("--no-overwrite", action="store_true", help="refuse to replace a file; this is checked before any work")
+        help="read the FIBERMAP from this file, not from the image; 'none' leaves it out")
+    add("--no-scores", action="store_true", help="leave the HDU SCORES out of the frame")
+    add("--no-overwrite", action="store_true", help="refuse to replace an existing file; checked before any work")
     add("--ignore-checksums", action="store_true",
         help="read files even if their CHECKSUM or DATASUM does not match")
 
 
 def add_what(parser: Parser) -> None:
-    """Which wavelengths and fibres."""
+    """Add the options for wavelengths and fibres."""
     add = parser.add_argument_group("what to extract").add_argument
     add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=GRID,
         help="wavelength grid in Angstrom, both ends included (the last to half a step), e.g. 5760,7620,0.8 (default: "
              "the preset's)")
     add("--preset", metavar="NAME",
-        help="preset of wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, side, or one of your own, FILE.ini or "
+        help="preset of wavelengths and PSF error: desi-b, desi-r, desi-z, tiny, side, or your own FILE.ini or "
              "FILE.ini:NAME (default: the one for the image's CAMERA)")
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre (default 0)")
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all from --specmin on)")
@@ -117,10 +117,11 @@ def add_what(parser: Parser) -> None:
 
 
 def add_how(parser: Parser) -> None:
-    """How they are extracted."""
+    """Add the options for the method of extraction."""
     add = parser.add_argument_group("how to extract").add_argument
     add("--core", choices=("auto", "banded", "dense"), default="auto",
-        help="banded: whole fibres at once; dense: patch by patch; auto (default): banded, and dense where that fails")
+        help="how to decorrelate. banded: whole fibres at once; dense: patch by patch; auto (default): banded, and "
+             "dense where banded fails")
     add("-r", "--regularize", metavar="X", type=float,
         help="regularisation in 1/photon: its square is added to the diagonal of the normal equations (default 0)")
     add("--psferr", metavar="X", type=float,
@@ -131,57 +132,57 @@ def add_how(parser: Parser) -> None:
         help="dense core: groups of fibres per bundle (default: every fibre by itself)")
     add("--nwavestep", metavar="N", type=int, help="dense core: bins per patch (default 50)")
     add("--tolerance", metavar="X", type=float,
-        help="error of the flux that padding may leave, in units of its sigma (default 1e-8)")
+        help="largest error of the flux that padding may leave, in units of its sigma (default 1e-8)")
     add("--passes", metavar="N", type=int, default=1,
-        help="how often the image is solved, 1 to 9 (default 1). Use 2 if IVAR was made from the noisy pixels, or if "
-             "MASK lacks cosmics: the second pass weighs pixels by a model of the image, and leaves out those that "
-             "stand out from it. Two passes take less than twice the time, and need an image in electrons; three or "
-             "more run on the CPU")
+        help="number of passes, 1 to 9 (default 1). Use 2 if IVAR was made from the noisy pixels, or if MASK lacks "
+             "cosmics: the second pass weights pixels by a model of the image, and leaves out pixels that stand out "
+             "from it. Two passes take less than twice the time of one, and need an image in electrons. Three or more "
+             "run on the CPU")
     add("--keep-cosmics", action="store_true",
-        help="with --passes 2 or more: use pixels that stand out from the model (default: they are taken as masked)")
+        help="with --passes 2 or more: use pixels that stand out from the model (default: treat them as masked)")
     add("--psferr-in-ivar", action="store_true",
-        help="with --passes 2 or more: count the error of the PSF in IVAR as well as in chi2. Bright lines then have "
-             "errors that include what the PSF leaves uncertain")
+        help="with --passes 2 or more: include the error of the PSF model in IVAR, not only in chi2, so that the "
+             "errors of bright lines contain it")
     add("--tail-radius", metavar="PIXELS", type=float,
         help="with --passes 2 or more: continue the tail of the PSF, if it has one, beyond the stamps up to this "
              "distance, and subtract it from the fibres around (default 40; 0: do neither)")
     add("--background", metavar="DEGREE", nargs="?", type=int, const=2,
         help="with --passes 2 or more: fit a smooth background, such as scattered light, to each bundle together with "
-             "its spectra. It is a polynomial of this degree, 0 to 8, in the row of the CCD (without a number: 2; "
+             "its spectra. It is a polynomial in the row of the CCD, of degree 0 to 8 (2 if no number is given; "
              "default: no background)")
     add("--any-psf", action="store_true",
         help="extract even if headers or light show that the PSF belongs to another image")
     add("--keep-odd", action="store_true",
-        help="use pixels even if their value or ivar makes no sense (default: they are taken as masked)")
+        help="use odd pixels, whose value or ivar makes no sense (default: treat them as masked)")
 
 
 def _checks(parser: Parser) -> None:
     add = parser.add_argument_group("checks and reports").add_argument
     add("-t", "--test", metavar="REF", nargs="?", const="",
         help="compare the frame with REF. Without REF, extract a small built-in image with the same settings, and "
-             "compare it with the known result. The exit code is 1 if they differ")
+             "compare it with the known result. Exit with code 1 if they differ")
     add("--qa", metavar="FILE.png", help="draw image, model, residual and spectra on one page")
-    add("--perf", metavar="FILE.json", help="write how each rank spent its time; gpu_perf report reads it")
-    add("--trace", metavar="FILE.json", help="write the same as a trace for ui.perfetto.dev or chrome://tracing")
+    add("--perf", metavar="FILE.json", help="write how each rank spent its time, for gpu_perf report")
+    add("--trace", metavar="FILE.json", help="write the same as a trace, for ui.perfetto.dev or chrome://tracing")
     add("--device-info", action=Instead, const=lambda *_: show_devices(), nargs=0,
-        help="print the devices of this machine, how fast they copy and compute, and whether MPS runs; then exit")
+        help="print the devices of this machine, their rates of copying and computing, and whether MPS runs; then exit")
     add("--device-check", action=Instead, const=check_devices, nargs=0,
-        help="check the GPU step by step, up to a small frame that is compared with the CPU's. Print in one line what "
-             "is wrong, and exit, with code 1 if a step fails")
+        help="check the GPU step by step, up to a small frame that is compared with that of the CPU; then exit. If a "
+             "step fails, print one line that says what is wrong, and exit with code 1")
     add("--compile", action=Instead, const=fill_cache, nargs="*", metavar="PSF",
-        help="compile the kernels of all cameras and options, and those of these PSFs, keep them, and exit; for use "
+        help="compile and cache the kernels of all cameras and options, and those of these PSFs; then exit. For use "
              "after an update, or in containers")
     add("--nvtx", action="store_true", help="mark every stage with an NVTX range, for Nsight Systems (with a GPU)")
 
 
 def add_machine(parser: Parser) -> None:
-    """Ranks, threads and devices."""
+    """Add the options for ranks, threads and devices."""
     group = parser.add_argument_group("machine")
     add = group.add_argument
     add("--mpi", action="store_true", help="use MPI (default: if started by mpiexec or srun)")
     add("--threads", metavar="N", type=int,
-        help="threads per process (default 1). With a GPU: threads for what it leaves to the CPU (default: all cores "
-             "of the node, divided by its ranks unless they are bound to their own)")
+        help="threads per process (default 1). With a GPU: threads for the work that it leaves to the CPU (default: "
+             "all cores of the node, divided among its ranks unless ranks are bound to cores)")
     gpu = group.add_mutually_exclusive_group()
     gpu.add_argument("--gpu", "--use-gpu", dest="gpu", action="store_true", default=None,
                      help="use a GPU, and fail without one (default: use one if there is one)")
@@ -189,7 +190,7 @@ def add_machine(parser: Parser) -> None:
 
 
 def spelt_out(values: Mapping[str, Any]) -> list[str]:
-    """The options that settle a frame's content, in words; values: by attribute, None and False are left out."""
+    """The options that determine a frame's content, in words; values: by attribute, without None and False."""
     parser = Parser("", "")
     for add in (_files, add_what, add_how):
         add(parser)
@@ -202,11 +203,11 @@ def spelt_out(values: Mapping[str, Any]) -> list[str]:
 
 
 def ignored(args: argparse.Namespace) -> Sequence[str]:
-    """A sentence for each option given that has no effect on this run."""
+    """A sentence for each given option that has no effect on this run."""
     sentences = [f"{option} is ignored: padding is chosen from the measured decay (--tolerance)"
                  for attribute, option in PADDING.items() if getattr(args, attribute) is not None]
     if args.passes == 1:
-        sentences += [f"--{attribute.replace('_', '-')} is ignored: there is one pass alone (--passes)"
+        sentences += [f"--{attribute.replace('_', '-')} is ignored: there is only one pass (--passes)"
                       for attribute in FURTHER if getattr(args, attribute) not in (None, False)]
     if args.core != "dense":
         sentences += [f"{option} is ignored by the banded core: only the dense core cuts patches"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def write_performance(args: argparse.Namespace, job: "Job", comm: "Comm", recorder: "Recorder",
                       frame: "Frame | None") -> None:
-    """Gather what the ranks recorded and write it; all ranks come here, rank 0 has the frame and writes."""
+    """Gather the ranks' records and write them; all ranks call this, rank 0 has the frame and writes."""
     if not (args.perf or args.trace):
         return
     records = comm.gather([(comm.rank, recorder.record())])
@@ -34,8 +34,8 @@ def write_performance(args: argparse.Namespace, job: "Job", comm: "Comm", record
 
 
 def facts(program: str, config: "ExtractConfig | SimConfig | None" = None) -> dict[str, Any]:
-    """What ran: program, version, commit, versions of libraries, processor, settings (where all share them) and their
-    digest."""
+    """What ran: program, version, commit, versions of libraries, processor, settings (if all ranks share them) and
+    their digest."""
     from gpu_extract.perf.source import commit, cpu_name, versions
 
     settings = {} if config is None else {"config": config.as_dict(), "digest": config.digest()}
@@ -44,7 +44,7 @@ def facts(program: str, config: "ExtractConfig | SimConfig | None" = None) -> di
 
 
 def problem(frame: "Frame", psf: "PsfModel") -> dict[str, Any]:
-    """The size of what was done, and how each bundle went.
+    """The size of the problem, and the outcome of each bundle.
 
     pitch: pixels from bin to bin and from fibre to fibre, in the middle
     """

@@ -1,4 +1,4 @@
-"""How a program finds its ranks: what the launcher says, MPI or not, and the keeper of each rank."""
+"""How a program finds its ranks: the launcher's variables, MPI or not, and the keeper of each rank."""
 import argparse
 import logging
 import os
@@ -15,7 +15,7 @@ from gpu_extract.errors import ExitCode, InputError, is_interruption
 from gpu_extract.perf.clock import sleep
 from gpu_extract.seams import Comm
 
-# what launchers set: Open MPI's mpiexec (and PRRTE), MPICH's mpiexec (hydra), srun
+# variables of launchers: Open MPI's mpiexec (and PRRTE), MPICH's mpiexec (hydra), srun
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _NODE_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -26,12 +26,12 @@ _MPIEXEC = {"Open MPI": "mpiexec or prterun of Open MPI", "MPICH": "mpiexec.hydr
 _LAUNCHERS = "srun --mpi=pmi2 or mpiexec.hydra for MPICH, srun --mpi=pmix or prterun for Open MPI"
 _ROOT = Path(__file__).resolve().parents[2]
 _END = "import sys; sys.path.insert(0, {root!r}); from gpu_extract.ranks.group import end_group; end_group({number})"
-UNTIL_READ = 0.3       # seconds for a launcher to pass on what was said before it ends everything
+UNTIL_READ = 0.3       # seconds for a launcher to pass on messages before it ends everything
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher says of this process: one of `size` with number `rank`, `node_rank` on its node.
+    """This process according to its launcher: number `rank` of `size`, number `node_rank` on its node.
 
     program: the launcher
     """
@@ -43,7 +43,7 @@ class Launch:
 
 
 def find_launch() -> Launch | None:
-    """The launcher that started this process as one of several; None where it is one of its own."""
+    """The launcher that started this process as one of several; None for a single process."""
     size = _number(_SIZE)
     if size == 1 or (size is None and "PMIX_RANK" not in os.environ):
         return None
@@ -54,13 +54,13 @@ def find_launch() -> Launch | None:
 
 
 def speaks() -> bool:
-    """Whether this process speaks, and works, for its node: the first rank of it does, or the only process."""
+    """Whether this process logs, and works, for its node: true for the first rank of a node, or a single process."""
     launch = find_launch()
     return launch is None or launch.node_rank == 0
 
 
 class Instead(argparse.Action):
-    """An option that does something else and ends the program, whatever else was given; one rank does so for all.
+    """An option that replaces the program's work, whatever else was given, on one rank for all.
 
     const: called with the option and its values, returns the exit code
     """
@@ -71,14 +71,14 @@ class Instead(argparse.Action):
 
 
 def _number(names: tuple[str, ...]) -> int | None:
-    """The first of these variables that is set to a number."""
+    """The value of the first of these variables that is a number."""
     return next((int(os.environ[n]) for n in names if os.environ.get(n, "").isdigit()), None)
 
 
 def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> int:
-    """Run a program under a keeper where it is one of several ranks, otherwise as it is; returns its exit code.
+    """Run a program, under a keeper if it is one of several ranks; returns its exit code.
 
-    passes: signals that the program knows how to take
+    passes: signals that the program handles
     """
     launch = find_launch()
     if launch is None or not hasattr(os, "fork") or "mpi4py.MPI" in sys.modules:
@@ -88,15 +88,15 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
 
     def lost(words: str, starting: bool, asked: bool) -> int:
         if asked:
-            complain(prog, f"rank {launch.rank} was asked to end by a signal, and {words}; all ranks are ended, start "
-                     "again")
+            complain(prog, f"rank {launch.rank} was sent a signal to end, and {words}; all ranks were ended; start "
+                           "again")
             return ExitCode.START_AGAIN
         if not starting:
             complain(prog, _lost(launch, words))
             return ExitCode.INTERNAL
         if launch.node_rank == 0:
-            complain(prog, f"MPI cannot start under {launch.program} (it {words}; what it has to say stands above): "
-                     "the launcher must fit the MPI that mpi4py finds: " + _LAUNCHERS)
+            complain(prog, f"MPI cannot start under {launch.program} (it {words}; its message is above): the launcher "
+                           "must match the MPI that mpi4py finds: " + _LAUNCHERS)
         return ExitCode.INPUT
 
     def beside(child: int) -> Callable[[bool], None]:
@@ -114,23 +114,23 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
 
 
 def _lost(launch: Launch, words: str) -> str:
-    """What to say where a rank was lost."""
-    return (f"rank {launch.rank} was lost: it {words}; all ranks are ended; see the system's log (was there enough "
+    """The message about a lost rank."""
+    return (f"rank {launch.rank} was lost: it {words}; all ranks were ended; check the system's log (was there enough "
             "memory?) and start again")
 
 
 def _guard(words: str) -> Callable[[], None]:
-    """Have all ranks of this node ended, and say so, where this process ends without a call of what is returned.
+    """End all ranks of this node, with a message, if this process ends without calling the returned function.
 
-    A shell does it, which is held up by nothing: srun would wait for the others, and MPI may hold the rank. (Other
-    launchers see to it themselves.)
+    A shell does it, which nothing can block: srun would wait for the others, and MPI may block the rank. (Other
+    launchers do it themselves.)
     """
     from gpu_extract.ranks.keeper import END_NOW
 
     reader, writer = os.pipe()
     script = 'read -r line || { echo "$1" >&2; "$2" -c "$3" || kill -KILL 0; }'
     end = _END.format(root=str(_ROOT), number=int(END_NOW))
-    with suppress(OSError):                              # no shell: srun -K is what remains
+    with suppress(OSError):                              # no shell: only srun -K remains
         os.posix_spawn("/bin/sh", ["sh", "-c", script, "sh", words, sys.executable, end], os.environ,
                        file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)], setsigmask=signal.valid_signals())
     os.close(reader)
@@ -143,12 +143,12 @@ def _guard(words: str) -> Callable[[], None]:
 
 
 def _end_all(launch: Launch, code: int) -> bool:
-    """Have all ranks ended with this exit code; returns whether the launcher does it, this process included.
+    """End all ranks with this exit code; returns whether the launcher does it, including this process.
 
-    MPICH's mpiexec is asked as MPI_Abort asks it: left to itself it takes its exit code from whichever process ends
-    first, and waits for ever for ranks that wait for one which has left before it called MPI.
-    Under srun the keepers of this node are told (all tasks of a step on a node are one process group): srun waits
-    for the others unless it has the option -K. Other launchers end all ranks when one ends with such a code.
+    MPICH's mpiexec is asked in the way of MPI_Abort. Otherwise it takes its exit code from the first process that ends,
+    and waits for ever for ranks that wait for one which has left before it called MPI. Under srun the keepers of this
+    node are told (all tasks of a step on a node are one process group): srun waits for the others unless it has the
+    option -K. Other launchers end all ranks when one ends with such a code.
     """
     sys.stderr.flush()
     descriptor = _number(("PMI_FD",))
@@ -166,15 +166,15 @@ def _end_all(launch: Launch, code: int) -> bool:
 
 
 def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> Comm:
-    """The ranks of this run: MPI's where a launcher started several processes or `mpi` asks for it, else this process.
+    """The ranks of this run: MPI's if a launcher started several processes or `mpi` is true, else this process.
 
-    threads: several threads of a rank will use them
+    threads: whether several threads of a rank will use them
 
-    Raises InputError where MPI cannot be loaded, or does not see the processes that the launcher started.
+    Raises InputError if MPI cannot be loaded, or does not see the processes that the launcher started.
     """
     launch = find_launch()
-    os.environ.setdefault("OMPI_MCA_osc", "^ucx")    # in Open MPI's wheel it cannot work, and says so on every rank
-    os.environ.setdefault("UCX_DEBUG_SIGNO", "0")    # else UCX takes SIGHUP, which asks for an end, for itself
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")    # it cannot work in Open MPI's wheel, and warns on every rank
+    os.environ.setdefault("UCX_DEBUG_SIGNO", "0")    # else UCX takes SIGHUP, which should end the run
     from gpu_extract.ranks.comm import get_comm
     from gpu_extract.ranks.keeper import Mark, tell
     from gpu_extract.ranks.segments import remove_dead_segments
@@ -193,22 +193,22 @@ def start_ranks(mpi: bool, prog: str, *, threads: bool = False) -> Comm:
 
 
 def _wrong_launcher(launch: Launch, library: str) -> str:
-    """Why N processes are N worlds, and what mends it."""
+    """Why N processes are N worlds, and the remedy."""
     if launch.program == "srun":
         mend = f"start it with srun {_SRUN.get(library, '--mpi=pmix (srun --mpi=list shows what there is)')}"
     else:
         mend = f"start it with {_MPIEXEC.get(library, 'the mpiexec of that MPI')}, or install the MPI of this mpiexec"
-    return (f"{launch.program} started {launch.size} processes, but each is alone in a world of its own, and would do "
-            f"all the work; MPI here is {library}: {mend}")
+    return (f"{launch.program} started {launch.size} processes, but each is alone in its own MPI world, and would do "
+            f"all the work; the MPI library is {library}: {mend}")
 
 
 def _unexpected(prog: str, launch: Launch | None, error: BaseException) -> None:
-    """Say what ends all ranks, and to this rank's keeper that it is on purpose."""
+    """Report the error that ends all ranks, and tell this rank's keeper that the end is intended."""
     from gpu_extract.ranks.keeper import Mark, tell
 
     message, code = explain(error)
-    if launch is None or launch.rank == 0 or not is_interruption(error):      # that comes to all ranks
+    if launch is None or launch.rank == 0 or not is_interruption(error):      # it reaches all ranks
         complain(prog, f"rank {launch.rank}: {message}" if launch else message, error)
     tell(Mark.ENDS_ALL, code)
     if launch is not None and launch.program == "srun" and os.environ.get("SLURM_STEP_NUM_NODES") == "1":
-        os._exit(code)       # the keepers end all; MPI_Abort makes srun kill them, and end with the code of that
+        os._exit(code)       # the keepers end all; MPI_Abort would make srun kill them, and exit with that code

@@ -1,4 +1,4 @@
-"""What a run says while it works and when it is done."""
+"""Messages of a run, while it works and at its end."""
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -9,9 +9,9 @@ from gpu_extract.perf.recorder import COMPILE, Recorder, Span, peak_memory
 if TYPE_CHECKING:
     from gpu_extract.data import Frame
 
-_PIECE = "bundle"      # the span that ends when a bundle is done
+_PIECE = "bundle"      # the span that ends with each bundle
 START, COMMUNICATION, OTHER = "start-up", "communication", "other"
-_LEAST = 0.0005        # seconds that are said
+_LEAST = 0.0005        # shortest time that is shown, seconds
 
 
 class Progress(Recorder):
@@ -25,18 +25,18 @@ class Progress(Recorder):
         self._what, self._more = _PIECE, ""
 
     def expect(self, turns: int, bundles: int, ranks: int) -> None:
-        """Say in how many turns this process will do its share of the bundles."""
+        """Set the number of turns in which this process will do its share of the bundles."""
         self._total = turns
         if ranks > 1:
             self._what, self._more = "round", f" ({bundles} bundles on {ranks} ranks)"
 
     def warn(self, sentence: str) -> None:
-        """Log it at once; rank 0 does."""
+        """Log a warning at once, on rank 0."""
         if self.rank == 0:
             log.warning(sentence)
 
     def close(self, row: Span) -> None:
-        """End a span; that of a bundle that was not interrupted moves the progress on."""
+        """End a span; the end of a bundle that was not interrupted advances the progress."""
         super().close(row)
         if row[0] == _PIECE and self._total and sys.exc_info()[0] is None:
             self._done += 1
@@ -46,15 +46,15 @@ class Progress(Recorder):
 
 
 def warnings_of(frame: "Frame") -> list[str]:
-    """A sentence for each fibre that was dropped, and for whatever else the extraction noticed."""
+    """A sentence for each dropped fibre, and for everything else that the extraction noticed."""
     dropped = [f"fibre {fibre} is dropped: {reason}" for fibre, reason in frame.notes.get("dropped", {}).items()]
     if dropped:
-        dropped.append("a dropped fibre is in no model: its light, if any, may raise the flux of the fibres beside it")
+        dropped.append("a dropped fibre is not modelled: its light, if any, may raise the flux of neighbouring fibres")
     return [*dropped, *frame.notes.get("warnings", ())]
 
 
 def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
-    """Bins, masked, chi2, fallbacks, time per stage, memory, file."""
+    """Log bins, masked bins, chi2, fallbacks, time per stage, memory and file."""
     import numpy as np
 
     from gpu_extract.data import SpecMask, Status
@@ -67,7 +67,7 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
         log.info(f"chi2pix: median {np.median(frame.chi2pix[good]):.4f} over unmasked bins")
     if odd := masked_pixels(frame, "odd_pixels"):
         bins = int(np.count_nonzero(frame.mask & SpecMask.ODDPIX))
-        log.info(f"odd pixels: {odd} taken as masked, in {bins} bins (--keep-odd uses them)")
+        log.info(f"odd pixels: {odd} treated as masked, in {bins} bins (--keep-odd uses them)")
     if frame.notes.get("passes", 1) > 1:
         bins = int(np.count_nonzero(frame.mask & SpecMask.COSMIC))
         log.info(f"passes: {frame.notes['passes']}, read noise from {frame.notes['read_noise']}; "
@@ -75,8 +75,8 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
                  f"{bins} bins COSMIC (--keep-cosmics uses them)")
     levels = [notes["background_0"] for notes in frame.notes.get("bundles", {}).values() if "background_0" in notes]
     if levels:
-        log.info(f"background: {min(levels):.4g} to {max(levels):.4g} electron in a pixel, the mean of a bundle's rows "
-                 "(HDU BACKGROUND)")
+        log.info(f"background: {min(levels):.4g} to {max(levels):.4g} electron per pixel, averaged over the rows of a "
+                 "bundle (HDU BACKGROUND)")
     if frame.status is not None:
         counts = count_bins(frame.status, frame.mask)
         ways = ", ".join(f"{count} {each.name}" for each, count in counts.items() if isinstance(each, Status) and count)
@@ -89,13 +89,14 @@ def log_summary(frame: "Frame", recorder: Recorder, output: str) -> None:
 
 
 def summary(rank: Rank) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Seconds of the outermost stages, with what came before the first and between them; of those that they hold.
+    """Seconds of the outermost stages, including the time before the first and between them; and seconds of their inner
+    stages.
 
-    Compilation is a stage of its own, in no other one.
+    Compilation is a separate stage, inside no other one.
     """
     outer: dict[str, float] = {START: rank.before}
     held: dict[str, dict[str, float]] = {}
-    names: list[str] = []          # the outer and the inner stage that the span at hand lies in
+    names: list[str] = []          # the outer and the inner stage of the current span
     for span in outside(s for s in rank.spans if not s.thread):
         del names[span.depth:]
         if span.name == COMPILE:
@@ -115,7 +116,7 @@ def summary(rank: Rank) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
 
 
 def summary_line(rank: Rank) -> str:
-    """The same in words."""
+    """The summary in words."""
     outer, held = summary(rank)
     said = []
     for name, seconds in outer.items():

@@ -1,4 +1,4 @@
-"""gpu_setup: what other software looks for in places of its own, put there; templates to start from, copied."""
+"""gpu_setup: installs files where other software looks for them, and copies templates."""
 import argparse
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -10,24 +10,24 @@ from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import check_folder, write_text
 
 DESCRIPTION = """\
-Make gpu_extract at home in other software. No file is replaced that has another content."""
+Set up gpu_extract for use with other software. Existing files with other content are never replaced."""
 
 EPILOG = """\
 examples
   gpu_setup specutils
-      specutils opens frames by itself from now on, without an import
+      from now on specutils opens frames without an import
   gpu_setup templates jobs
-      copy to the folder jobs: templates for Slurm, Snakemake, Parsl and ReFrame, and an example of your own presets
+      copy templates for Slurm, Snakemake, Parsl and ReFrame, and an example of a presets file, to the folder jobs
 
 exit codes
-  0 done   2 usage or input, or a file of another content is there   3 a file could not be written"""
+  0 done   2 usage or input, or a file with other content exists   3 a file could not be written"""
 
 LOADER = "~/.specutils/gpu_extract_frames.py"             # specutils imports every file of that folder
 LOADER_TEXT = '''\
-"""Written by gpu_setup specutils: with this file specutils opens frames of gpu_extract. Remove it to undo that."""
+"""Written by gpu_setup specutils: this file lets specutils open frames of gpu_extract. Remove it to undo that."""
 from contextlib import suppress
 
-with suppress(ImportError):         # where gpu_extract is not installed there is nothing to be said
+with suppress(ImportError):         # without gpu_extract, specutils is left as it is
     import gpu_extract.io.loader  # noqa: F401
 '''
 TEMPLATES = ("slurm", "workflow")                         # folders of etc/
@@ -37,15 +37,15 @@ def build_parser() -> Parser:
     """The parser of gpu_setup."""
     parser = Parser("gpu_setup", DESCRIPTION, EPILOG)
     command = parser.commands()
-    command("specutils", f"put a loader for frames where specutils finds it ({LOADER})")
+    command("specutils", f"install a loader for frames where specutils finds it ({LOADER})")
     command("templates", "copy templates to start from").add_argument(
-        "folder", metavar="FOLDER", help="where they go; made where it is missing")
+        "folder", metavar="FOLDER", help="folder for the templates; created if missing")
     add_common_options(parser)
     return parser
 
 
 def set_up(args: argparse.Namespace) -> int:
-    """Write what is missing, and name it on standard output."""
+    """Write missing files, and list them on standard output."""
     if args.command == "specutils":
         wanted = {Path(LOADER).expanduser(): LOADER_TEXT}
     else:
@@ -55,10 +55,10 @@ def set_up(args: argparse.Namespace) -> int:
     there = {path: path.read_bytes() for path in wanted if path.is_file()}
     changed = [path for path, content in there.items() if content != wanted[path].encode()]
     if changed:
-        raise InputError(f"{changed[0]}: is there with another content; move it away, or give another folder")
+        raise InputError(f"{changed[0]}: exists with other content; move it away, or give another folder")
     for path in wanted.keys() - there:
         write_text(path, wanted[path])
-    for path in wanted:                 # once all is written: whoever reads this may leave before its end
+    for path in wanted:                 # after all is written, because the reader may leave before the end
         say(f"{'is there' if path in there else 'written'}: {path}")
     return ExitCode.DONE
 

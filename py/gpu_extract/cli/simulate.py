@@ -1,4 +1,4 @@
-"""gpu_simulate: make a frame with known truth."""
+"""gpu_simulate: makes a frame with known truth."""
 import argparse
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def config_of(args: argparse.Namespace) -> "SimConfig":
-    """The settings the options ask for. Raises ConfigError with every problem at once."""
+    """The settings from the options. Raises ConfigError with every problem at once."""
     from gpu_extract.simulate import NO_DEFECTS, Defects, SimConfig
 
     defects = replace(NO_DEFECTS if args.no_defects else Defects(), **_given(Defects, args))
@@ -31,7 +31,7 @@ def config_of(args: argparse.Namespace) -> "SimConfig":
 
 
 def _given(kind: type, args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a class that options were given for."""
+    """The fields of a class for which options were given."""
     found = {field.name: getattr(args, field.name, None) for field in fields(kind)}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -49,7 +49,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
 
 
 def simulate_frame(args: argparse.Namespace) -> int:
-    """Parse is done: simulate, write, say what was made."""
+    """After parsing: simulate, write, and report."""
     check_threads(args.threads)
     config = config_of(args)
     paths = _outputs(args)
@@ -78,13 +78,13 @@ def simulate_frame(args: argparse.Namespace) -> int:
 
 
 def _progress(stage: str, done: int, total: int) -> None:
-    """All steps on a terminal, a few elsewhere."""
+    """Show all steps on a terminal, a few elsewhere."""
     if on_terminal() or done == total or done % max(total // 4, 1) == 0:
         show_progress(f"{stage}: {done} of {total}", last=done == total)
 
 
 def _reference_grid(args: argparse.Namespace, config: "SimConfig") -> tuple[float, float, float] | None:
-    """The grid of the reference, None where none is wanted. Raises InputError where the PSF does not reach."""
+    """The grid of the reference, None if none is requested. Raises InputError if it reaches beyond the PSF."""
     if args.reference is None:
         return None
     from gpu_extract.config import ExtractConfig
@@ -96,7 +96,8 @@ def _reference_grid(args: argparse.Namespace, config: "SimConfig") -> tuple[floa
     if grid is None and preset is not None and config.band != "tiny":
         grid = preset.wavelength
     if grid is None:
-        raise InputError("--reference needs a grid for this camera: give -w first,last,step, e.g. 6020,6090,0.8")
+        raise InputError("--reference needs a wavelength grid for this camera: give -w first,last,step, e.g. "
+                         "6020,6090,0.8")
     low, high = DETECTORS[config.band].wave
     first, last, step = ExtractConfig(wavelength=grid).wavelength
     if first < low or last > high:

@@ -142,30 +142,29 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
     if not isinstance(limits, Limits):
         limits = load_limits(limits or limits_for(reference))
     if frame.unit and reference.unit and _spelt(frame.unit) != _spelt(reference.unit):
-        raise InputError(f"FLUX of the frame is in {frame.unit}, that of its reference in {reference.unit} (BUNIT); "
-                         "compare frames in one unit")
+        raise InputError(f"FLUX of the frame is in {frame.unit}, that of the reference in {reference.unit} (BUNIT); "
+                         "compare frames in the same unit")
     _check_ascending(frame.wave, "the frame")
     _check_ascending(reference.wave, "the reference")
     masked, ends = _masked(reference), limits.ends
     if said := "; ".join(_contradictions(reference, ~masked)):
-        raise InputError(f"the reference contradicts itself: {said}; take another one, or make it again")
+        raise InputError(f"the reference is inconsistent: {said}; give another one, or make it again")
     _, mine, theirs = np.intersect1d(frame.fibres, reference.fibres, return_indices=True)
     if len(mine) == 0:
-        raise InputError(f"no fibre in common: {_span(frame.fibres)} in the frame, {_span(reference.fibres)} "
-                         "in its reference; compare frames of the same fibres")
+        raise InputError(f"no fibre in common: {_span(frame.fibres)} in the frame, {_span(reference.fibres)} in the "
+                         "reference; compare frames of the same fibres")
     near, same = _same_waves(frame, reference)
     same[:ends] = False
     same[len(same) - ends:] = False
     if not same.any():
-        raise InputError(f"no wavelength in common: {_span(frame.wave)} A in the frame, "
-                         f"{_span(reference.wave)} A in its reference "
-                         f"(equal to {SAME_WAVELENGTH:g} A, {ends} bins off at both ends); "
-                         "compare frames of the same grid")
+        raise InputError(f"no wavelength in common: {_span(frame.wave)} A in the frame, {_span(reference.wave)} A in "
+                         f"its reference (equal to {SAME_WAVELENGTH:g} A, {ends} bins left out at both ends); compare "
+                         "frames on the same grid")
     waves = near[same], np.flatnonzero(same)
     own = [np.broadcast_to(f.wave if f.own_wave is None else f.own_wave, f.flux.shape) for f in (frame, reference)]
     if (np.abs(own[0][np.ix_(mine, waves[0])] - own[1][np.ix_(theirs, waves[1])]) > SAME_WAVELENGTH).any():
-        raise InputError("fibres have other wavelengths of their own in the frame than in its reference; compare "
-                         "frames that were made with the same OWNWAVE of the PSF")
+        raise InputError("fibres have other own wavelengths in the frame than in the reference; compare frames that "
+                         "were made with the same OWNWAVE of the PSF")
     good = ~masked[theirs][:, waves[1]] & (reference.ivar[theirs][:, waves[1]] != 0)
     return limits, _Pair((frame, reference), (mine, theirs), waves, good)
 
@@ -182,7 +181,7 @@ def _spelt(unit: str) -> str:
 def _check_ascending(wave: np.ndarray, what: str) -> None:
     """Raise InputError for wavelengths that bins cannot be found by."""
     if not (np.isfinite(wave).all() and (np.diff(wave) > 0).all()):
-        raise InputError(f"wavelengths of {what} do not ascend from bin to bin; take another frame, or make it again")
+        raise InputError(f"wavelengths of {what} do not ascend from bin to bin; give another frame, or make it again")
 
 
 def _contradictions(frame: Frame, judged: np.ndarray) -> Iterator[str]:
@@ -220,8 +219,8 @@ def _left_out(frame: Frame, reference: Frame) -> list[str]:
     """What to say of bins between those that both have: rounded wavelengths, or another grid."""
     between = np.abs(reference.wave - (frame.wave[0] + frame.wave[-1]) / 2) <= (frame.wave[-1] - frame.wave[0]) / 2
     left = int(np.count_nonzero(between & ~_same_waves(frame, reference)[1]))
-    return [f"{left} of the reference's {np.count_nonzero(between)} wavelengths within the frame's are none of the "
-            f"frame's (to {SAME_WAVELENGTH:g} A), and were not judged"] if left else []
+    return [f"{left} of the reference's {np.count_nonzero(between)} wavelengths within the frame's range are not in "
+            f"the frame (to {SAME_WAVELENGTH:g} A), and were not judged"] if left else []
 
 
 def _span(values: np.ndarray) -> str:

@@ -46,13 +46,13 @@ def load_limits(name: str) -> Limits:
         return _limits(name, there[name])
     path = Path(name)
     if not path.is_file():
-        raise InputError(f"limits {name!r} are neither a file nor one of {', '.join(there)}: name one"
+        raise InputError(f"limits {name!r} are neither a file nor one of {', '.join(there)}: give one of them"
                          + did_you_mean(name, there))
     try:
         return _limits(path.stem, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(f"{name}: not a file of limits ({error}); take an entry of etc/tolerances.json "
-                         "as a pattern") from error
+        raise InputError(f"{name}: not a file of limits ({error}); use an entry of etc/tolerances.json as a "
+                         "template") from error
 
 
 def shipped() -> dict[str, Any]:

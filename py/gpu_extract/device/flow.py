@@ -212,7 +212,7 @@ class Flow:
                 self._graphs[key] = self.device.capture(work, stream)
             except Exception as error:      # an error that has another cause comes again
                 self._graphs = None
-                self._warn(f"{self.device.name} does not capture graphs, its kernels are launched one by one: "
+                self._warn(f"{self.device.name} cannot capture graphs, so its kernels are launched one by one: "
                            f"{type(error).__name__}: {' '.join(str(error).split())}")
                 work()
                 return

@@ -124,7 +124,7 @@ class GpuFrames(Backend):
     def flow(self) -> Flow:
         """That of the last frame."""
         if self._warm is None:
-            raise InternalError("no frame has gone through the device yet")
+            raise InternalError("no frame has been extracted on the device yet")
         return self._warm[1]
 
     @property
@@ -142,7 +142,7 @@ class GpuFrames(Backend):
 
         start: an extraction that starts from one is the CPU's; meanwhile: done once a frame is queued
         """
-        why = "starts from no draft" if start is not None else ""
+        why = "cannot start from a draft" if start is not None else ""
         if why := _unfit(job.psf, job.config, image.shape) or why:
             if why != self._told:       # of a night's frames the first one says it
                 self._told = why
@@ -296,10 +296,10 @@ class GpuFrames(Backend):
 
 def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)) -> str:
     """Why such a frame is the CPU's, the same on all ranks; "" where a device does it. shape: of the image."""
-    reasons = {"does not know the dense core": config.core == "dense",
-               f"makes one pass over an image or two, not {config.passes}": config.passes > 2,
-               "fits no background": config.background is not None and config.passes > 1,
-               f"makes no tabulated spots, as {psf.name} has": psf.tabulated,
+    reasons = {"cannot run the dense core": config.core == "dense",
+               f"makes only one or two passes over an image, not {config.passes}": config.passes > 2,
+               "cannot fit a background": config.background is not None and config.passes > 1,
+               f"cannot make tabulated spots, as in {psf.name}": psf.tabulated,
                f"takes images of up to {MOST_PIXELS} pixels a side, this one is {shape[0]} x {shape[1]}":
                    max(shape) > MOST_PIXELS}
     return next((reason for reason, holds in reasons.items() if holds), "")

@@ -74,7 +74,7 @@ class Daemon:
         Raises MpsError where that fails; the rank is not counted then.
         """
         if shutil.which(CONTROL, path=self._environ.get("PATH")) is None:
-            raise MpsError(f"there is no {CONTROL} on the PATH")
+            raise MpsError(f"{CONTROL} is not on the PATH")
         with _gate(self.path):
             self._users = os.open(self.path / "users", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._users, fcntl.LOCK_SH)
@@ -147,7 +147,7 @@ def _gate(path: Path) -> Iterator[None]:
     while True:
         path.mkdir(mode=0o700, exist_ok=True)
         if path.is_symlink() or path.lstat().st_uid != os.getuid():
-            raise MpsError(f"{path} belongs to somebody else; set GPU_EXTRACT_MPS_DIR to a folder of yours")
+            raise MpsError(f"{path} belongs to another user; set GPU_EXTRACT_MPS_DIR to your own folder")
         try:
             gate = os.open(path / "gate", os.O_RDWR | os.O_CREAT, 0o600)
         except FileNotFoundError:

@@ -72,7 +72,7 @@ def is_cpus(facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int], w
         return True
     if facts["error"] <= gradients.CLOSE * max(TOLERANCE, facts["floor"]):
         return len(lost) == len(fibres)
-    warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are done on the CPU")
+    warn(f"fibres {fibres[0]} to {fibres[-1]} did not converge on the device: they are extracted on the CPU")
     return True
 
 

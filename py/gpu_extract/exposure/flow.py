@@ -44,7 +44,7 @@ class Watch:
 
     def _may_stop(self, name: str) -> None:
         if name in SAFE and self._stop.is_set():
-            raise StoppedCleanly("stopped on request; start again to go on")
+            raise StoppedCleanly("stopped on request; start again to continue")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kept, name)

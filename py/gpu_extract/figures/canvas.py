@@ -32,8 +32,8 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InputError("pictures need matplotlib, which is not installed; install gpu_extract[plots], or do "
-                         "without the picture") from error
+        raise InputError("pictures need matplotlib, which is not installed; install gpu_extract[plots], or leave the "
+                         "picture out") from error
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained" if arranged else "none")      # whatever the user's settings are
     FigureCanvasAgg(figure)

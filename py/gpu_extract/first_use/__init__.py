@@ -159,7 +159,7 @@ def _is_known(kernel: Kernel) -> bool:
 
 def _out_of_date(kernel: Kernel) -> None:
     log.warning(f"etc/kernels.json is out of date for {kernel.module}.{kernel.title}, which is compiled when it is "
-                "needed; bench/kernel_list.py --write makes the list anew")
+                "needed; make the list again with bench/kernel_list.py --write")
 
 
 class Estimate:

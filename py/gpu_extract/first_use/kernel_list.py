@@ -162,7 +162,7 @@ def spelt(kind: Any) -> Any:
         return [title, *(spelt(each) for each in kind)]
     if isinstance(kind, (types.Number, types.Boolean)) and not isinstance(kind, types.Literal):
         return str(kind)
-    raise TypeError(f"no kernel takes a {kind}")
+    raise TypeError(f"no kernel takes an argument of type {kind}")
 
 
 def read_type(text: Any) -> Any:

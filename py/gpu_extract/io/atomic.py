@@ -1,8 +1,8 @@
-"""Files appear under their name whole or not at all.
+"""Atomic writing: a file appears under its name complete, or not at all.
 
 A file is written under a unique name in the same folder, with the same extension (so that
 whoever looks at the extension is not misled), forced to disk, then renamed; the rename is
-forced to disk too. A failure of any kind removes the temporary file and leaves what was there.
+forced to disk too. A failure of any kind removes the temporary file and leaves an existing file unchanged.
 """
 import errno
 import json
@@ -19,19 +19,19 @@ from gpu_extract.io.whose import NAME_MAX, held, host, this_process
 
 FITS_ENDINGS = (".fits", ".fits.gz")
 Commit = Callable[[], None]
-Named = Iterable[tuple[str, str | None]]        # options and the files that they name
+Named = Iterable[tuple[str, str | None]]        # options and their files
 
 
 def at_once() -> None:
-    """Nothing has to happen before a file gets its name."""
+    """Default of `commit`: nothing happens before a file gets its name."""
 
 
 @contextmanager
 def atomic(path: FileName, commit: Commit = at_once) -> Iterator[Path]:
     """Yield the temporary path to write to, an empty file; on leaving without an error it becomes `path`.
 
-    commit: called when all is on disk, before the file gets its name; what it raises takes the file away
-    Raises OutputError where the folder or the file cannot be written, or the disk is full.
+    commit: called when all is on disk, before the file gets its name; if it raises, the file is removed
+    Raises OutputError if the folder or the file cannot be written, or the disk is full.
     """
     check_target(path)
     target = Path(os.path.realpath(path))
@@ -43,11 +43,11 @@ def atomic(path: FileName, commit: Commit = at_once) -> Iterator[Path]:
                 _to_disk(temporary)
                 commit()
                 os.replace(temporary, target)
-            with suppress(OSError):          # some file systems cannot; the file is whole under its name all the same
+            with suppress(OSError):          # some file systems cannot; the file is complete all the same
                 _to_disk(target.parent)
         except OSError as error:
-            raise OutputError(f"{path}: cannot be written: {_why(error, target.parent)}; "
-                              "nothing under this name was changed") from error
+            raise OutputError(f"{path}: cannot be written: {_why(error, target.parent)}; no file was "
+                              "changed") from error
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -55,19 +55,19 @@ def atomic(path: FileName, commit: Commit = at_once) -> Iterator[Path]:
 
 
 def write_text(path: FileName, text: str) -> None:
-    """Write a file of text, whole or not at all, in a folder that is made where it is missing. Raises OutputError."""
+    """Write a text file, completely or not at all, in a folder that is made if missing. Raises OutputError."""
     make_folder(os.path.dirname(path) or ".")
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: FileName, content: object, indent: int | None = None) -> None:
-    """The same of a file of JSON."""
+    """The same for a JSON file."""
     write_text(path, json.dumps(content, indent=indent) + "\n")
 
 
 def make_folder(path: FileName) -> None:
-    """Make a folder where it is missing, and those above it. Raises OutputError."""
+    """Make a folder and its parents, if missing. Raises OutputError."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
@@ -75,9 +75,9 @@ def make_folder(path: FileName) -> None:
 
 
 def check_target(path: FileName, *, endings: tuple[str, ...] = (), make: str | None = None) -> None:
-    """Raise OutputError where `path` could not become a file; costs nothing, so ask before the work.
+    """Raise OutputError if `path` could not become a file; it is cheap, so call it before the work.
 
-    endings: what its name must end in, or InputError is raised; make: a folder that will be made where it is missing
+    endings: allowed endings of the name, else InputError is raised; make: a folder that will be made if missing
     """
     target = Path(os.path.realpath(file_name(path)))
     kind = _kind(target, path)
@@ -89,18 +89,18 @@ def check_target(path: FileName, *, endings: tuple[str, ...] = (), make: str | N
     if make is not None and folder == Path(os.path.realpath(make)):
         folder = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not folder.exists():
-        check_local(os.fspath(path), "give the name of a file on a disk here, and send it there from that")
+        check_local(os.fspath(path), "give the name of a local file, and upload it afterwards")
         raise OutputError(f"{path}: the folder {folder} does not exist; make it, or give another name")
     _check_writable(folder, path)
     if endings and not (target.name.endswith(endings) and os.fspath(path).endswith(endings)):
-        raise InputError(f"{path}: a FITS file's name ends in {' or '.join(endings)}; give another name")
+        raise InputError(f"{path}: the name of a FITS file must end in {' or '.join(endings)}; give another name")
 
 
 def check_targets(outputs: Mapping[str, str], inputs: Mapping[str, str | None] | None = None, *,
                   plain: Sequence[str] = ()) -> None:
-    """Both of several outputs: check_target, and check_apart.
+    """Call check_target and check_apart for several outputs.
 
-    outputs, inputs: by what messages call them; plain: outputs that are no FITS files
+    outputs, inputs: by their names in messages; plain: outputs that are not FITS files
     """
     for name, path in outputs.items():
         check_target(path, endings=() if name in plain else FITS_ENDINGS)
@@ -108,7 +108,7 @@ def check_targets(outputs: Mapping[str, str], inputs: Mapping[str, str | None] |
 
 
 def check_apart(inputs: Named, outputs: Named) -> None:
-    """Raise InputError where an output would take the place of an input, or of another output."""
+    """Raise InputError if an output would replace an input, or another output."""
     seen = {os.path.realpath(path): option for option, path in inputs if path}
     for option, path in outputs:
         if path and (real := os.path.realpath(path)) in seen:
@@ -118,17 +118,17 @@ def check_apart(inputs: Named, outputs: Named) -> None:
 
 
 def check_folder(path: FileName) -> None:
-    """Raise OutputError where `path` could not become a folder of files; costs nothing, so ask before the work."""
+    """Raise OutputError if `path` could not become a folder of files; it is cheap, so call it before the work."""
     target = Path(os.path.realpath(path))
     if _kind(target / "x", path) is None and not target.exists():
-        check_local(os.fspath(path), "give the name of a folder on a disk here, and send it there from that")
+        check_local(os.fspath(path), "give the name of a local folder, and upload it afterwards")
     _check_writable(next(folder for folder in (target, *target.parents) if folder.exists()), path)
 
 
 def _kind(target: Path, path: FileName) -> int | None:
-    """The type of the file that has a name already, None where none has it.
+    """The type of the existing file of a name, None if there is none.
 
-    Raises OutputError where that cannot be known: a folder on the way may not be searched, or the name is too long.
+    Raises OutputError if that cannot be known: a folder on the path is not accessible, or the name is too long.
     """
     try:
         return stat.S_IFMT(os.stat(target).st_mode)
@@ -142,15 +142,15 @@ def _kind(target: Path, path: FileName) -> int | None:
 
 
 def _check_writable(folder: Path, path: FileName) -> None:
-    """Raise OutputError where nothing can be made in a folder for `path`."""
+    """Raise OutputError if nothing can be made in a folder for `path`."""
     if not folder.is_dir():
-        raise OutputError(f"{path}: {folder} is no folder; take it away, or give another name")
+        raise OutputError(f"{path}: {folder} is not a folder; remove it, or give another name")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"{path}: the folder {folder} is not writable; change its permissions, or give another name")
 
 
 def temporary_name(target: Path) -> Path:
-    """A name next to `target` that no other process, host or call uses: .stem.tmp-host-where-start-pid-hex.ext
+    """A unique name next to `target` for this process, host and call: .stem.tmp-host-where-start-pid-hex.ext
 
     where, start: see io.whose.Writer
     """
@@ -173,10 +173,10 @@ def _to_disk(path: Path) -> None:
 
 
 def _why(error: OSError, folder: Path) -> str:
-    """The system's words, or (astropy and numpy drop the number of a short write) the room there is."""
+    """The system's message or, for a short write, whose error number astropy and numpy drop, the free space."""
     if error.strerror:
         return error.strerror
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
-        return f"a write fell short; {free / 1e6:.1f} MB are free on the disk"
+        return f"a write was incomplete; {free / 1e6:.1f} MB are free on the disk"
     return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""The barycentric Doppler factor of an exposure, from its header. The one place for such header maths.
+"""The barycentric Doppler factor of an exposure, from its header. All such header maths is here.
 
 Wavelengths seen at the telescope, times the factor 1 + v/c, are those at the barycentre of the solar
 system. v is the velocity of the observatory towards the field (Wright & Eastman 2014, PASP 126, 838,
@@ -32,18 +32,18 @@ def barycentric_factor(*headers: Iterable[Card]) -> float:
     Needed: TARGTRA and TARGTDEC (else SKYRA/SKYDEC, TELRA/TELDEC, RA/DEC) in degrees, and MJD-OBS (else
     MJD), the start; EXPTIME in seconds moves to the middle. Date and EXPTIME are looked for in all headers.
 
-    Raises InputError where they are missing or no numbers.
+    Raises InputError if they are missing or not numbers.
     """
     (ra, dec), mjd = _exposure(*headers)
     return 1.0 + float(_velocity(np.array([ra]), np.array([dec]), mjd)[0]) / _LIGHT
 
 
 def with_factors(fibermap: FiberMap, *headers: Iterable[Card]) -> FiberMap:
-    """The table with a column HELIOCOR: the factor of each fibre's own target, where that is known.
+    """The table with a column HELIOCOR: the factor of each fibre's own target, if known.
 
     It differs by up to 3e-6 (0.8 km/s) across a field. Targets are TARGET_RA and TARGET_DEC, else FIBER_RA and
-    FIBER_DEC; a fibre without one in degrees has the factor of the exposure. Without such columns the table stays as it
-    is.
+    FIBER_DEC; a fibre without a target in degrees has the factor of the exposure. Without such columns the table is
+    returned unchanged.
 
     headers: as for `barycentric_factor`, and with the same errors
     """
@@ -67,7 +67,7 @@ def with_factors(fibermap: FiberMap, *headers: Iterable[Card]) -> FiberMap:
 
 
 def _plain(rows: np.ndarray, name: str) -> bool:
-    """Whether there is such a column of one number a row."""
+    """Whether there is such a column, with one number per row."""
     return name in (rows.dtype.names or ()) and rows.dtype[name].kind in "iuf" and rows.dtype[name].shape == ()
 
 
@@ -79,9 +79,9 @@ def _exposure(*headers: Iterable[Card]) -> tuple[tuple[float, float], float]:
     start = next((everything[k] for k in _DATES if everything.get(k) is not None), None)
     if target is None or start is None:
         what = "target" if target is None else "date"
-        raise InputError(f"the barycentric correction needs a {what}, but the header has none; needed are "
-                         "TARGTRA and TARGTDEC (or SKYRA/SKYDEC, TELRA/TELDEC, RA/DEC) and MJD-OBS (or MJD); "
-                         "leave --barycentric-correction out, or add them")
+        raise InputError(f"the barycentric correction needs a {what}, but the header has none; it must have TARGTRA "
+                         "and TARGTDEC (or SKYRA/SKYDEC, TELRA/TELDEC, RA/DEC) and MJD-OBS (or MJD); add them, or "
+                         "leave --barycentric-correction out")
     ra, dec = _number(target[0], "RA", 0, 360), _number(target[1], "DEC", -90, 90)
     exposure = _number(everything.get("EXPTIME", 0.0), "EXPTIME", 0, 1e7)
     mjd = _number(start, "MJD", 0, 1e5) + 0.5 * exposure / _SECONDS_PER_DAY
@@ -91,13 +91,13 @@ def _exposure(*headers: Iterable[Card]) -> tuple[tuple[float, float], float]:
 def _number(value: Any, name: str, low: float, high: float) -> float:
     number = number_of(value)
     if not low <= number <= high:
-        raise InputError(f"the header's {name} is {value!r}, the barycentric correction needs a number from "
-                         f"{low:g} to {high:g}; correct the header, or leave --barycentric-correction out")
+        raise InputError(f"the header's {name} is {value!r}, must be a number from {low:g} to {high:g} for the "
+                         "barycentric correction; correct the header, or leave --barycentric-correction out")
     return number
 
 
 def _velocity(ra: Array, dec: Array, mjd: float) -> Array:
-    """km/s towards each ra, dec (degrees, ICRS) at Kitt Peak. Nothing is fetched from the network."""
+    """km/s towards each ra, dec (degrees, ICRS) at Kitt Peak. Nothing is loaded from the network."""
     from astropy import units
     from astropy.coordinates import EarthLocation, SkyCoord, solar_system_ephemeris
     from astropy.time import Time
@@ -105,7 +105,7 @@ def _velocity(ra: Array, dec: Array, mjd: float) -> Array:
 
     kitt_peak = EarthLocation.from_geodetic(LONGITUDE * units.deg, LATITUDE * units.deg, HEIGHT * units.m)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")      # dates beyond the Earth-rotation table: mm/s
+        warnings.simplefilter("ignore")      # dates beyond the Earth-rotation table: an error of mm/s
         with iers.conf.set_temp("auto_download", False), iers.conf.set_temp("auto_max_age", None), \
                 iers.conf.set_temp("iers_degraded_accuracy", "ignore"), solar_system_ephemeris.set("builtin"):
             velocity = SkyCoord(ra, dec, unit="deg", frame="icrs").radial_velocity_correction(

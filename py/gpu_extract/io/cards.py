@@ -1,7 +1,7 @@
-"""The structure of a FITS file, from its raw cards: made sure of before anybody acts on it.
+"""The structure of a FITS file, from its raw cards, validated before it is used.
 
-astropy believes headers: one that claims 2^63 axes or -60 rows keeps it busy for ever, one that claims 10^15 pixels has
-it ask for the memory. Here a header is believed only where the file has the bytes that it speaks of, and its numbers
+astropy trusts headers: one that claims 2^63 axes or -60 rows keeps it busy for ever, and one that claims 10^15 pixels
+makes it allocate the memory. Here a header is trusted only if the file has the bytes that it claims, and its numbers
 are within the limits below.
 """
 import re
@@ -23,22 +23,23 @@ _SINGLE = ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "GROUPS"
 _NUMBERED = ("NAXIS", "TTYPE", "TFORM", "TBCOL", "TSCAL", "TZERO", "TNULL", "TDIM", "ZNAXIS", "ZTILE",
              "ZNAME", "ZVAL")
 _OF_INTEREST = re.compile(rf"({'|'.join(_SINGLE)}|({'|'.join(_NUMBERED)})[1-9]\d*)".encode())
-_PARAMETERS = {"BLOCKSIZE": (16, 32), "BYTEPIX": (1, 2, 4)}     # of Rice: others make whoever unpacks it fall over
+_PARAMETERS = {"BLOCKSIZE": (16, 32), "BYTEPIX": (1, 2, 4)}     # of Rice; other values crash decompressors
 _FORM = re.compile(r"(\d{0,10})([LXBIJKAEDCMPQ])(.*)")
 _ASCII_FORM = re.compile(r"[AIFED](\d{1,9})(\.\d{1,9})?")
 _WIDTH = {"L": 1, "B": 1, "I": 2, "J": 4, "K": 8, "A": 1, "E": 4, "D": 8, "C": 8, "M": 16, "P": 8, "Q": 16}
 
 
 class Odd(Exception):
-    """What is wrong with a header, in words that name the card, what it says and what is allowed."""
+    """An error in a header, in words that name the card, its value and the allowed values."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the cards of one HDU say: kind (IMAGE, BINTABLE, ...), axes as NAXIS1, NAXIS2, ..., bytes of its data.
+    """The layout of one HDU, from its cards: kind (IMAGE, BINTABLE, ...), axes as NAXIS1, NAXIS2, ..., bytes of its
+    data.
 
-    header, data, end: where it lies in its file, byte offsets; checksum, datasum: what it promises
-    lossy: whether it is a compressed image whose pixels were rounded; scaled: whether its numbers stand for others
+    header, data, end: byte offsets in its file; checksum, datasum: their cards
+    lossy: whether it is a compressed image whose pixels were rounded; scaled: whether its numbers are scaled values
     """
 
     kind: str
@@ -57,7 +58,7 @@ class Layout:
 
 
 def end_of(header: bytes) -> int | None:
-    """Where a header's last block ends, None where it goes on behind these bytes."""
+    """The end of a header's last block, None if it continues after these bytes."""
     start = header.find(b"END" + b" " * 77)
     while start >= 0 and start % CARD:
         start = header.find(b"END" + b" " * 77, start + 1)
@@ -65,10 +66,10 @@ def end_of(header: bytes) -> int | None:
 
 
 def layout_of(header: bytes, start: int, number: int) -> Layout:
-    """What the header at byte `start` says of HDU `number`. Raises Odd."""
+    """The layout of HDU `number`, from the header at byte `start`. Raises Odd."""
     cards = _Cards(header)
     if number == 0 and not cards.logical("SIMPLE"):
-        raise Odd("SIMPLE is not T: the file says itself that it is no standard FITS file")
+        raise Odd("SIMPLE is not T: the file declares itself not to be standard FITS")
     kind = "IMAGE" if number == 0 else cards.text("XTENSION").upper()
     bitpix = _bitpix(cards, "BITPIX")
     axes = tuple(cards.integer(f"NAXIS{n + 1}", lowest=0) for n in range(cards.integer("NAXIS", 0, MOST_AXES)))
@@ -96,12 +97,12 @@ def layout_of(header: bytes, start: int, number: int) -> Layout:
 def _bitpix(cards: "_Cards", key: str) -> int:
     value = cards.integer(key)
     if value not in (8, 16, 32, 64, -32, -64):
-        raise Odd(f"{key} is {value}, allowed are 8, 16, 32, 64, -32, -64")
+        raise Odd(f"{key} is {value}, must be 8, 16, 32, 64, -32 or -64")
     return value
 
 
 def _check_columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...], pcount: int) -> None:
-    """Make sure that the columns of a table fill its rows."""
+    """Check that the columns of a table fill its rows."""
     if bitpix != 8 or len(axes) != 2:
         raise Odd(f"a table with BITPIX {bitpix} and NAXIS {len(axes)}, must be 8 and 2")
     forms = [cards.text(f"TFORM{n + 1}").upper() for n in range(cards.integer("TFIELDS", 0, MOST_AXES))]
@@ -115,10 +116,10 @@ def _check_columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...
     for n, form in enumerate(forms, 1):
         match = _FORM.match(form)
         if match is None:
-            raise Odd(f"TFORM{n} is {form!r}, needed is a number and one of {''.join(sorted({*_WIDTH, 'X'}))}")
+            raise Odd(f"TFORM{n} is {form!r}, must be a number and one of {''.join(sorted({*_WIDTH, 'X'}))}")
         repeat = int(match[1] or 1)
         if match[2] in "PQ" and repeat > 1:
-            raise Odd(f"TFORM{n} is {form!r}: a row has one such array, or none")
+            raise Odd(f"TFORM{n} is {form!r}: a row must have one such array, or none")
         width += ceil(repeat / 8) if match[2] == "X" else repeat * _WIDTH[match[2]]
     if width != axes[0]:
         raise Odd(f"NAXIS1 is {axes[0]}, but its columns (TFORMn) take {width} bytes")
@@ -130,13 +131,13 @@ def _check_columns(cards: "_Cards", kind: str, bitpix: int, axes: tuple[int, ...
 
 
 def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
-    """Whether a compressed image is lossy; made sure that it is no larger than allowed, with a row for each tile."""
+    """Whether a compressed image is lossy; checks that it is no larger than allowed, and has a row for each tile."""
     if kind != "BINTABLE":
         raise Odd(f"ZIMAGE in an HDU of type {kind}, must be BINTABLE")
     bitpix = _bitpix(cards, "ZBITPIX")
     sizes = [cards.integer(f"ZNAXIS{n + 1}", 1) for n in range(cards.integer("ZNAXIS", 1, MOST_AXES))]
     if prod(sizes) * abs(bitpix) // 8 > MOST_BYTES:
-        raise Odd(f"a compressed image of {_times(sizes)} pixels (ZNAXISn), allowed are {MOST_BYTES} bytes")
+        raise Odd(f"a compressed image of {_times(sizes)} pixels (ZNAXISn), at most {MOST_BYTES} bytes are allowed")
     tiles = [cards.integer(f"ZTILE{n + 1}", 1, default=size if n == 0 else 1) for n, size in enumerate(sizes)]
     if any(tile > size for tile, size in zip(tiles, sizes, strict=True)):
         raise Odd(f"tiles of {_times(tiles)} pixels (ZTILEn), the image has {_times(sizes)}")
@@ -145,13 +146,14 @@ def _compressed(cards: "_Cards", kind: str, axes: tuple[int, ...]) -> bool:
         raise Odd(f"NAXIS2 is {axes[1]}, but the compressed image has {rows} tiles")
     for name, key in cards.parameters():
         if name in _PARAMETERS and cards.integer(key) not in _PARAMETERS[name]:
-            raise Odd(f"{name} ({key}) is {cards.integer(key)}, allowed are {', '.join(map(str, _PARAMETERS[name]))}")
+            raise Odd(f"{name} ({key}) is {cards.integer(key)}, must be one of "
+                      f"{', '.join(map(str, _PARAMETERS[name]))}")
     return _rounded(cards)
 
 
 def _rounded(cards: "_Cards") -> bool:
-    """Whether a compressed image lost digits (FITS 4.0, 10.1.3 and 10.2): floats as scaled integers, or HCOMPRESS with
-    a scale."""
+    """Whether a compressed image lost digits (FITS 4.0, 10.1.3 and 10.2): floats stored as scaled integers, or
+    HCOMPRESS with a scale."""
     columns = {cards.text(f"TTYPE{n + 1}", "").upper() for n in range(cards.integer("TFIELDS", 0, MOST_AXES))}
     scaled = "ZSCALE" in columns or cards.holds("ZSCALE")
     coarse = any(name == "SCALE" and cards.positive(key) for name, key in cards.parameters())
@@ -163,17 +165,18 @@ def _times(sizes: Iterable[int]) -> str:
 
 
 class _Cards:
-    """The cards that say where data lie and how they are to be taken. Odd where one stands twice, differently."""
+    """The cards that describe the position and the interpretation of data. Raises Odd if one occurs twice with
+    different values."""
 
     def __init__(self, header: bytes):
         self._values: dict[str, bytes] = {}
         for key, value in _relevant(header):
             if self._values.setdefault(key, value).split(b"/")[0].strip() != value.split(b"/")[0].strip():
-                raise Odd(f"{key} stands twice in the header, with different values")
+                raise Odd(f"{key} occurs twice in the header, with different values")
 
     def integer(self, key: str, lowest: int | None = None, highest: int | None = None, *,
                 default: int | None = None) -> int:
-        """The integer of a card, within these limits; where the card is missing, the default, or Odd."""
+        """The integer of a card, within these limits; the default if the card is missing, else Odd is raised."""
         if key not in self._values and default is not None:
             return default
         match = _INTEGER.fullmatch(self._raw(key))
@@ -185,7 +188,8 @@ class _Cards:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """The text of a card, ? for what cannot be printed; Odd where there is none and no default is given."""
+        """The text of a card, with ? for unprintable characters; raises Odd if it is missing and there is no
+        default."""
         if key not in self._values and default is not None:
             return default
         match = _STRING.match(self._raw(key))
@@ -196,7 +200,7 @@ class _Cards:
         return _printable(match[1].replace(b"''", b"'").decode("ascii", "replace").strip())
 
     def parameters(self) -> Iterator[tuple[str, str]]:
-        """Of a compression: each parameter's name, and the card of its value."""
+        """The parameters of a compression: each one's name, and the card of its value."""
         for n in takewhile(lambda n: self.holds(f"ZNAME{n}"), count(1)):
             yield self.text(f"ZNAME{n}", "").upper(), f"ZVAL{n}"
 
@@ -205,14 +209,14 @@ class _Cards:
         return key in self._values
 
     def positive(self, key: str) -> bool:
-        """Whether a card is a number above 0; what is no number is none."""
+        """Whether a card is a number above 0."""
         try:
             return float(self._values.get(key, b"").split(b"/")[0]) > 0
         except ValueError:
             return False
 
     def logical(self, key: str) -> bool:
-        """Whether a card is there and says T."""
+        """Whether a card exists and is T."""
         return self._values.get(key, b"").split(b"/")[0].strip() == b"T"
 
     def _raw(self, key: str) -> bytes:
@@ -230,7 +234,7 @@ def _printable(text: str) -> str:
 
 
 def _relevant(header: bytes) -> Iterator[tuple[str, bytes]]:
-    """Keyword and value of the cards of interest, found as astropy finds them."""
+    """Keyword and value of the relevant cards, found in the same way as by astropy."""
     for start in range(0, len(header), CARD):
         card = header[start:start + CARD]
         key = card[:8]

@@ -2,7 +2,7 @@
 
 The sum is over big-endian 32-bit words in ones'-complement arithmetic. CHECKSUM is chosen
 by the writer so that the sum of the whole HDU is all ones; DATASUM is the sum of the data.
-Working on bytes, nothing depends on how a header is taken apart and put together again.
+Because it works on bytes, the result does not depend on parsing and formatting of headers.
 """
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
@@ -17,7 +17,7 @@ _ALL_ONES = 0xFFFFFFFF
 
 
 def pieces(handle: BinaryIO, start: int, count: int, size: int = _CHUNK) -> Iterator[np.ndarray]:
-    """So many bytes from `start` on, fewer where the file ends before; each piece is good until the next."""
+    """`count` bytes from `start` on, fewer if the file ends before; each piece is valid until the next."""
     handle.seek(start)
     buffer = np.empty(min(count, size), np.uint8)
     while count > 0 and (got := handle.readinto(buffer[:count].data)):      # type: ignore[attr-defined]
@@ -48,16 +48,16 @@ def fold(total: int) -> int:
 def verify(handle: BinaryIO, layouts: Sequence[Layout], known: Mapping[int, tuple[int, int]]) -> None:
     """Raise InputError, naming every HDU whose CHECKSUM or DATASUM does not match its bytes.
 
-    known: by where an HDU's data begin: up to where their sum is known, and that sum
+    known: by the start of an HDU's data: the end of the summed bytes, and their sum
     """
     bad = [text for layout in layouts for text in _mismatch(handle, layout, known)]
     if bad:
-        raise InputError(f"{'; '.join(bad)}: the file changed after it was written or is corrupt; "
-                         "fetch it again; gpu_extract and gpu_compare read it as it is with --ignore-checksums")
+        raise InputError(f"{'; '.join(bad)}: the file was changed after it was written, or is corrupt; fetch it again; "
+                         "with --ignore-checksums, gpu_extract and gpu_compare read it as it is")
 
 
 def _mismatch(handle: BinaryIO, hdu: Layout, known: Mapping[int, tuple[int, int]]) -> list[str]:
-    """What does not match: a wrong DATASUM, else a wrong CHECKSUM (which covers the header too)."""
+    """The mismatch in words: a wrong DATASUM, else a wrong CHECKSUM (which also covers the header)."""
     if not hdu.checksum and not hdu.datasum:
         return []
     start, sum_before = known.get(hdu.data, (hdu.data, 0))

@@ -1,6 +1,6 @@
-"""The bytes of a FITS file that is to be written, made where they are asked for: nobody holds the whole of it.
+"""The bytes of a FITS file to write, made on demand, so that the whole file is never in memory.
 
-An array's bytes are those of its numbers, big-endian. They are made in pieces that stay in the cache, by any thread.
+An array's bytes are its big-endian numbers. They are made in pieces that stay in the cache, by any thread.
 """
 import io
 import os
@@ -16,9 +16,9 @@ _BLOCK = 2880
 
 
 class Content(io.RawIOBase):
-    """A file that can be read: of parts that follow each other, flat native arrays and bytes.
+    """A readable file of consecutive parts: flat native arrays and bytes.
 
-    Reading with `fill` has no state, and several threads may do so.
+    Reading with `fill` has no state, so that several threads may do it.
     """
 
     def __init__(self, parts: Sequence[np.ndarray | bytes]):
@@ -30,13 +30,13 @@ class Content(io.RawIOBase):
         return self._starts[-1]
 
     def piece(self, start: int, stop: int) -> np.ndarray:
-        """The bytes from `start` to `stop`, fewer where the file ends before, in memory of their own."""
+        """The bytes from `start` to `stop`, fewer if the file ends before, in new memory."""
         found = np.empty(max(min(stop, len(self)) - start, 0), np.uint8)
         self.fill(start, found)
         return found
 
     def fill(self, start: int, into: np.ndarray) -> None:
-        """Put the bytes from `start` on into an array of bytes; there are that many."""
+        """Put the bytes from `start` on into an array of bytes, which the file must be able to fill."""
         done, number = 0, bisect_right(self._starts, start) - 1
         while done < len(into):
             part, first = self._parts[number], start + done - self._starts[number]
@@ -51,12 +51,12 @@ class Content(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Where the next byte is read."""
+        """Set the position of the next byte to read."""
         self._at = offset + (0, self._at, len(self))[whence]
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """As many bytes as there are and the buffer takes."""
+        """Read as many bytes as exist and fit into the buffer."""
         into = np.frombuffer(buffer, np.uint8)[:max(len(self) - self._at, 0)]
         self.fill(self._at, into)
         self._at += len(into)
@@ -71,14 +71,14 @@ def _bytes_of(part: np.ndarray, first: int, last: int) -> np.ndarray:
 
 
 def content_of(hdus: fits.HDUList) -> Content:
-    """What astropy would write of HDUs that have their checksums, byte for byte. Tables are written by astropy."""
+    """The file that astropy would write from HDUs with checksums, byte for byte. Tables are written by astropy."""
     hdus.verify(option="exception")
     parts: list[np.ndarray | bytes] = []
     for hdu in hdus:
         if isinstance(hdu, fits.BinTableHDU):
             written = io.BytesIO()
             hdu.writeto(written)
-            parts.append(written.getvalue()[_BLOCK:])        # behind the primary that astropy puts before
+            parts.append(written.getvalue()[_BLOCK:])        # without the primary HDU that astropy adds
             continue
         data = _numbers(hdu.data)
         parts += [hdu.header.tostring().encode("ascii"), data, bytes(-data.nbytes % _BLOCK)]
@@ -86,7 +86,7 @@ def content_of(hdus: fits.HDUList) -> Content:
 
 
 def _numbers(data: np.ndarray | None) -> np.ndarray:
-    """An image's numbers as they are stored: unsigned ones of several bytes less half their range (4.4.2.5)."""
+    """An image's numbers as stored: unsigned ones of several bytes minus half their range (4.4.2.5)."""
     if data is None:
         return np.empty(0, np.uint8)
     data = np.ascontiguousarray(data)

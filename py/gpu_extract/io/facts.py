@@ -1,4 +1,4 @@
-"""What a frame's file says of how it was made: its header, the meaning of STATUS, the tables BUNDLES and BACKGROUND."""
+"""The description of a frame in its file: its header, the meaning of STATUS, the tables BUNDLES and BACKGROUND."""
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _OWN_BITS = (SpecMask.WEAKBIN, SpecMask.ODDPIX)
 _COUNTED: dict[str, Status | SpecMask] = {
     "NEMPTY": Status.EMPTY, "NFAILED": Status.FAILED, "NDROPPED": Status.DROPPED,
     "NWEAK": SpecMask.WEAKBIN}      # in the header
-# column of BUNDLES: type, what it is; from a bundle's notes, -1 where those do not know
+# column of BUNDLES: type, meaning; from a bundle's notes, -1 if unknown
 _FACTS = {
     "HALFBAND": (np.int32, "bins at which spots overlap"),
     "OWNBAND": (np.int32, "the same within a fibre"),
@@ -34,9 +34,9 @@ _FACTS = {
 
 
 def frame_cards(frame: Frame, extra: Sequence[Card] = ()) -> tuple[Card, ...]:
-    """The header of what is written of a frame: the cards of its input image, then what describes the frame.
+    """The header of a frame's files: the cards of its input image, then those that describe the frame.
 
-    extra: what only the caller knows (IN_IMG, IN_PSF, HELIOCOR, ...)
+    extra: cards from the caller (IN_IMG, IN_PSF, HELIOCOR, ...)
     """
     wave = frame.wave
     step = (wave[-1] - wave[0]) / max(len(wave) - 1, 1)
@@ -62,7 +62,7 @@ def fibermin(frame: Frame) -> int:
 
 
 def _dependencies(there: Sequence[Card]) -> list[Card]:
-    """DEPNAMnn and DEPVERnn of Python, the libraries and this code, after or in place of those `there`."""
+    """DEPNAMnn and DEPVERnn of Python, the libraries and this code, added to those in `there`, or replacing them."""
     named = {str(c.value): c.key[6:] for c in there if re.fullmatch(r"DEPNAM\d\d", c.key)}
     used = {int(n) for n in named.values()}
     free = (n for n in range(100) if n not in used)
@@ -79,7 +79,7 @@ def _versions() -> dict[str, str]:
 
 
 def _history(frame: Frame) -> list[Card]:
-    """How the frame was made, in HISTORY cards: the notes, and how many bins did not go the normal way."""
+    """HISTORY cards on how the frame was made: the notes, and the numbers of bins with other statuses than GOOD."""
     lines = [f"{key}: {_plain(value)}" for key, value in _flat(frame.notes)]
     if frame.status is not None:
         counts = count_bins(frame.status, frame.mask)
@@ -90,11 +90,11 @@ def _history(frame: Frame) -> list[Card]:
 
 
 def _flat(notes: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Notes within notes, one line for each inner one: bundles 25: iterations 3, ..."""
+    """Nested notes, one line for each inner one: bundles 25: iterations 3, ..."""
     for key, value in notes.items():
         if isinstance(value, Mapping):
             yield from ((f"{key} {inner}", content) for inner, content in value.items())
-        elif not isinstance(value, np.ndarray):      # of pixels: too many for a header
+        elif not isinstance(value, np.ndarray):      # arrays of pixels are too large for a header
             yield key, value
 
 
@@ -107,25 +107,25 @@ def _plain(value: Any) -> str:
 
 
 def count_bins(status: np.ndarray, mask: np.ndarray) -> dict[Status | SpecMask, int]:
-    """How many bins have each status, and each mask bit of our own."""
-    top, bits = status.max(initial=0), int(np.bitwise_or.reduce(mask, axis=None))     # few, as a rule: that is quick
+    """Number of bins with each status, and with each mask bit of this program."""
+    top, bits = status.max(initial=0), int(np.bitwise_or.reduce(mask, axis=None))     # usually few, which is quick
     of_status = {state: int(np.count_nonzero(status == state)) if state <= top else 0 for state in Status}
     return of_status | {bit: int(np.count_nonzero(mask & np.uint32(bit))) if bits & bit else 0 for bit in _OWN_BITS}
 
 
 def count_cards(frame: Frame) -> list[Card]:
-    """How many bins have nothing, and why, and are weak, and how many pixels are odd; nothing where there is no status.
+    """Cards with the numbers of bins without data, by reason, of weak bins, and of odd pixels; none without a status.
 
-    Of a frame that was read nobody knows the odd pixels any more: their card stays as it is.
+    The odd pixels of a frame that was read are unknown: their card is kept.
     """
     if frame.status is None:
         return []
     counts = count_bins(frame.status, frame.mask)
     odd = [] if not frame.notes else [
-        Card("NODDPIX", masked_pixels(frame, "odd_pixels"), "Pixels without sense, taken as masked")]
+        Card("NODDPIX", masked_pixels(frame, "odd_pixels"), "Odd pixels, treated as masked")]
     passes = [] if frame.notes.get("passes", 1) == 1 else [
         Card("PASSES", int(frame.notes["passes"]), "How often the image was solved"),
-        Card("RDNFROM", str(frame.notes["read_noise"]), "Where the read noise was taken from"),
+        Card("RDNFROM", str(frame.notes["read_noise"]), "Source of the read noise"),
         Card("NREJECT", masked_pixels(frame, "rejected"), "Pixels that stood out from the model, masked"),
         Card("NCOSMIC", int(np.count_nonzero(frame.mask & SpecMask.COSMIC)), "Bins with mask bit COSMIC")]
     return [*(Card(key, counts[each], f"Bins {_having(each)} {each.name}") for key, each in _COUNTED.items()), *odd,
@@ -133,9 +133,9 @@ def count_cards(frame: Frame) -> list[Card]:
 
 
 def masked_pixels(frame: Frame, which: str) -> int:
-    """Pixels that were taken as masked, added up over the bundles.
+    """Number of pixels that were treated as masked, summed over the bundles.
 
-    which: "odd_pixels", whose value or ivar makes no sense, or "rejected", which stood out from a model of the image
+    which: "odd_pixels", whose value or ivar makes no sense, or "rejected", which stood out from the model of the image
     """
     return sum(int(notes.get(which, 0)) for notes in frame.notes.get("bundles", {}).values())
 
@@ -150,9 +150,9 @@ def status_cards() -> list[Card]:
 
 
 def bundle_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
-    """The rows of BUNDLES and what each column means, or None where it is not known how the frame was made.
+    """The rows of BUNDLES and the meaning of each column, or None if it is unknown how the frame was made.
 
-    A row is an instrument bundle, the fibres that were solved for together; bins are counted of its wanted fibres.
+    A row is an instrument bundle, whose fibres were solved together; bins are counted in its requested fibres.
     """
     bundles: Mapping[int, Mapping[str, Any]] = frame.notes.get("bundles", {})
     if frame.status is None or not bundles or not all("fibres" in notes for notes in bundles.values()):
@@ -179,7 +179,8 @@ def bundle_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
 
 
 def background_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
-    """The rows of BACKGROUND, one for each instrument bundle, and what each column means, or None without one."""
+    """The rows of BACKGROUND, one for each instrument bundle, and the meaning of each column, or None without a
+    background."""
     bundles = {first: notes for first, notes in sorted(frame.notes.get("bundles", {}).items())
                if "background_first" in notes}
     if not bundles:
@@ -197,7 +198,7 @@ def background_table(frame: Frame) -> tuple[np.ndarray, dict[str, str]] | None:
 
 
 def _core(asked: str, counts: Mapping[Status | SpecMask, int]) -> str:
-    """Which core decorrelated: the one that was asked for, or what the status says."""
+    """The core that decorrelated: the requested one, or the one from the status."""
     if asked == "dense" or not counts[Status.DENSE]:
         return "dense" if asked == "dense" else "banded"
     return "both" if counts[Status.GOOD] or counts[Status.WIDE_BAND] else "dense"

@@ -1,6 +1,6 @@
-"""The fibermap: one table row per fibre, passed through from input to output.
+"""The fibermap: a table with one row per fibre, passed through from input to output.
 
-Also how any table becomes a structured array.
+Also the conversion of any table to a structured array.
 """
 from typing import Any
 
@@ -12,26 +12,26 @@ from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.fits import data_of, find, find_optional, native, open_fits
 from gpu_extract.io.headers import cards_of
 
-_USED = "FIBER", "TARGET_RA", "TARGET_DEC", "FIBER_RA", "FIBER_DEC"      # columns that are looked for
+_USED = "FIBER", "TARGET_RA", "TARGET_DEC", "FIBER_RA", "FIBER_DEC"      # columns that are used
 _ADVICE = "repair the table, give another one with -f FILE, or leave it out with -f none"
 
 
 def read_fibermap(path: FileName, *, check: bool = True) -> FiberMap:
-    """The HDU FIBERMAP of a file. Raises InputError where there is none or it cannot be read."""
+    """The HDU FIBERMAP of a file. Raises InputError if there is none or it cannot be read."""
     with open_fits(path, check=check) as hdus:
         return fibermap_of(find(hdus, "FIBERMAP"))
 
 
 def optional_fibermap(hdus: fits.HDUList) -> FiberMap | None:
-    """The HDU FIBERMAP of an open file, or None where it has none."""
+    """The HDU FIBERMAP of an open file, or None if it has none."""
     hdu = find_optional(hdus, "FIBERMAP")
     return None if hdu is None else fibermap_of(hdu)
 
 
 def fibermap_of(hdu: Any) -> FiberMap:
-    """A table HDU as a FiberMap. NaN and infinite values raise InputError: they may not be passed on.
+    """A table HDU as a FiberMap. NaN and infinite values raise InputError, because they must not be passed on.
 
-    FITS tells no capitals in names of columns: those that are looked for are written in capitals.
+    Names of columns are not case-sensitive in FITS: those that are used are converted to capitals.
     """
     rows = rows_of(hdu)
     given = rows.dtype.names or ()
@@ -52,13 +52,13 @@ def rows_of(hdu: Any) -> np.ndarray:
     """The rows of a table HDU as a structured array in native byte order."""
     table = data_of(hdu)
     if table.dtype.names is None:
-        raise InputError(f"HDU {hdu.name} is an image, needed is a table")
+        raise InputError(f"HDU {hdu.name} is an image, must be a table")
     columns = {}
     for name in hdu.columns.names:
         column = np.asarray(table[name])
         if column.dtype.kind == "O":
             raise InputError(f"column {name} of {hdu.name} has rows of different lengths; {_ADVICE}")
-        if 0 in column.shape[1:]:        # TFORM 0J: it holds nothing, and written it would be read back as something
+        if 0 in column.shape[1:]:        # TFORM 0J: it is empty, but would not be read back as empty
             continue
         if column.dtype.kind in "SU" and column.dtype.itemsize == 0:
             column = column.astype(f"{column.dtype.kind}1")
@@ -71,6 +71,6 @@ def rows_of(hdu: Any) -> np.ndarray:
 
 
 def not_finite(rows: np.ndarray) -> list[str]:
-    """Names of the columns that hold a NaN or an infinite value."""
+    """Names of the columns with a NaN or an infinite value."""
     return [name for name in rows.dtype.names or ()
             if rows[name].dtype.kind in "fc" and not np.isfinite(rows[name]).all()]

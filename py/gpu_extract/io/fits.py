@@ -1,6 +1,6 @@
-"""Opening FITS files, so that whatever is wrong with one is said in one line.
+"""Opening FITS files, with any error reported in one line.
 
-The only modules that know FITS are those of this folder.
+Only the modules of this folder know FITS.
 """
 import traceback
 import warnings
@@ -27,17 +27,17 @@ _AGAIN = "fetch or make the file again"
 def open_fits(path: FileName, *, check: bool = True, take: Sequence[str] = ()) -> Iterator[fits.HDUList]:
     """Open a FITS file, gzipped or not, for reading.
 
-    check: compare CHECKSUM and DATASUM with the bytes where the file carries them
+    check: compare CHECKSUM and DATASUM, if the file has them, with the bytes
     take: names of HDUs, or numbers of those without one, whose images `image_of` will be asked for, once each
 
-    Raises InputError: file missing, unreadable, empty, not FITS, truncated, or corrupt; also for whatever astropy
-    raises on the content while the file is open.
+    Raises InputError if the file is missing, unreadable, empty, not FITS, truncated, or corrupt; also for whatever
+    astropy raises on the content while the file is open.
     """
     name = file_name(path)
     check_flags(check=check)
     taken: dict[int, Taken] = {}
     with about(name), layouts(name, check=check, take=take, taken=taken) as (source, found), warnings.catch_warnings():
-        # what these warnings say is found here, and said in our words
+        # the causes of these warnings are detected and reported here
         warnings.simplefilter("ignore", AstropyWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         source.handle.seek(0)
@@ -53,15 +53,15 @@ def open_fits(path: FileName, *, check: bool = True, take: Sequence[str] = ()) -
         except Exception as error:
             if not _of_astropy(error) or (isinstance(error, OSError) and error.errno):     # it is the disk
                 raise
-            raise InputError(f"its content cannot be understood ({_short(error)}); {_AGAIN}") from error
+            raise InputError(f"its content cannot be interpreted ({_short(error)}); {_AGAIN}") from error
 
 
 @contextmanager
 def layouts(name: str, *, check: bool = True, content: BinaryIO | None = None, take: Sequence[str] = (),
             taken: dict[int, Taken] | None = None) -> Iterator[tuple[Source, list[Layout]]]:
-    """A file's bytes, and where its HDUs lie and what they hold, after making sure that all of them are there.
+    """A file's bytes, and the layouts of its HDUs, after checking that all of them are complete.
 
-    content: the file's, unpacked, where it is known
+    content: the file's, unpacked, if known
     take, taken: names of HDUs whose images are put into `taken`, by number, as they are come by: their bytes cannot be
         read any more
     """
@@ -76,7 +76,7 @@ def layouts(name: str, *, check: bool = True, content: BinaryIO | None = None, t
 
 
 def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> list[Layout]:
-    """The HDUs one after the other: none is looked for before the one in front of it is known to be there."""
+    """The HDUs one after the other; each is searched for only after the previous one was found complete."""
     found: list[Layout] = []
     start = 0
     while source.read(start, start + 9) == (b"XTENSION=" if found else b"SIMPLE  ="):
@@ -90,8 +90,8 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
         except Odd as error:
             raise InputError(f"the header of HDU {len(found)} is corrupt: {error}; {_AGAIN}") from error
         if layout.end > source.limit:         # no more is unpacked
-            raise InputError(f"its header speaks of {layout.end} bytes up to the end of HDU {layout.name}, "
-                             f"allowed for a file of this size are {source.limit}; {_AGAIN}")
+            raise InputError(f"its header claims {layout.end} bytes up to the end of HDU {layout.name}, at most "
+                             f"{source.limit} are allowed for a file of this size; {_AGAIN}")
         if layout.name.upper() in wanted and can_be_taken(layout) and source.may_reach(layout.end):
             taken[len(found)] = take_out(source, layout)
         size = source.reach(layout.end)
@@ -100,19 +100,19 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
         found.append(layout)
         start = layout.end
     if not found:
-        raise InputError("not a FITS file, or its header is corrupt (its first header is not one that begins "
-                         "with SIMPLE and ends with END); give a FITS file, gzipped or not")
+        raise InputError("not a FITS file, or its header is corrupt (its first header must begin with SIMPLE and end "
+                         "with END); give a FITS file, gzipped or not")
     last = found[-1]
     if not source.is_blank_from(last.end):
-        raise InputError(f"truncated or corrupt: what follows HDU {last.name} at byte {last.end} "
-                         f"is not a whole HDU; {_AGAIN}")
+        raise InputError(f"truncated or corrupt: after HDU {last.name}, at byte {last.end}, no complete HDU follows; "
+                         f"{_AGAIN}")
     _unlike(found)
     _exact(found)
     return found
 
 
 def _unlike(found: Sequence[Layout]) -> None:
-    """Raise InputError where two HDUs have one name: it would be chance which is read."""
+    """Raise InputError if two HDUs have one name, because it would be undefined which is read."""
     keys = Counter((layout.name.upper(), layout.version) for layout in found)
     (twice, _), count = keys.most_common(1)[0]
     if count > 1:
@@ -120,37 +120,38 @@ def _unlike(found: Sequence[Layout]) -> None:
 
 
 def _exact(found: Sequence[Layout]) -> None:
-    """Raise InputError where an ivar or a mask was compressed with loss: zeros and bits are not what they were."""
+    """Raise InputError if an ivar or a mask has lossy compression, which changes zeros and bits."""
     for layout in found:
         if layout.lossy and layout.name.upper().endswith(("IVAR", "MASK")):
-            raise InputError(f"HDU {layout.name} was compressed with loss, its values are rounded (a masked pixel may "
-                             "have a weight); compress the original without loss (fpack -g -q 0), or give it as it was")
+            raise InputError(f"HDU {layout.name} has lossy compression, so its values are rounded (a masked pixel may "
+                             "have a weight); compress the original without loss (fpack -g -q 0), or give it "
+                             "uncompressed")
 
 
 def _same_places(hdus: fits.HDUList, found: Sequence[Layout]) -> None:
-    """Raise InputError where astropy takes a header in another way than we do."""
+    """Raise InputError if astropy interprets a header differently."""
     ours = [(layout.data, layout.end) for layout in found]
     infos = [hdu.fileinfo() for hdu in hdus if hasattr(hdu, "fileinfo")]         # what it gives up on has none
     theirs = [(info["datLoc"], info["datLoc"] + info["datSpan"]) for info in infos]
     if ours != theirs:
         odd = next((n for n, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), len(theirs))
-        raise InputError(f"the header of HDU {odd} is corrupt: it can be taken in two ways; {_AGAIN}")
+        raise InputError(f"the header of HDU {odd} is corrupt: it is ambiguous; {_AGAIN}")
 
 
 def _of_astropy(error: BaseException) -> bool:
-    """Whether an exception comes out of astropy: it is about the file then, not about us."""
+    """Whether an exception comes from astropy, and therefore concerns the file, not this program."""
     return any(str(frame.f_globals.get("__name__")).startswith("astropy.")
                for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _short(error: BaseException) -> str:
-    """The first sentence of a message, on one line, with the kind of error where that says more."""
+    """The first sentence of a message, on one line, with the type of the error if that says more."""
     text = " ".join(str(error).split()).split(". ")[0].rstrip(".")[:120]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def find(hdus: fits.HDUList, name: str) -> Any:
-    """The HDU called `name`; InputError that lists those there are."""
+    """The HDU called `name`. Raises InputError that lists the existing ones."""
     hdu = find_optional(hdus, name)
     if hdu is None:
         there = ", ".join(h.name or "(no name)" for h in hdus)
@@ -159,12 +160,12 @@ def find(hdus: fits.HDUList, name: str) -> Any:
 
 
 def refuse_other(hdus: fits.HDUList, wanted: str) -> None:
-    """Raise InputError where a file is plainly another one than is wanted: "an image", "a PSF" or "a frame"."""
+    """Raise InputError if a file is clearly of another kind than wanted: "an image", "a PSF" or "a frame"."""
     names = {h.name.upper() for h in hdus}
     kind = next((str(h.header["PSFTYPE"]).strip() for h in hdus if "PSFTYPE" in h.header), "")
     for there, sign, advice in (
             ("an image", {"IMAGE", "IVAR"} <= names, "-i is for the image, -p for the PSF"),
-            ("a frame", {"FLUX", "IVAR", "RESOLUTION"} <= names, "its spectra are extracted already"),
+            ("a frame", {"FLUX", "IVAR", "RESOLUTION"} <= names, "its spectra are already extracted"),
             ("a PSF", bool(kind), "-i is for the image, -p for the PSF")):
         if sign and there == wanted:
             return
@@ -175,23 +176,23 @@ def refuse_other(hdus: fits.HDUList, wanted: str) -> None:
 
 
 def find_optional(hdus: fits.HDUList, name: str) -> Any:
-    """The HDU called `name`, or None. Raises InputError where there are several, each with an EXTVER of its own."""
+    """The HDU called `name`, or None. Raises InputError if there are several, each with its own EXTVER."""
     named = [h for h in hdus if h.name.upper() == name.upper()]
     if len(named) > 1:
         versions = ", ".join(str(hdu.ver) for hdu in named)
-        raise InputError(f"has {len(named)} HDUs {named[0].name} (EXTVER {versions}), and nothing says which "
-                         "is wanted; give a file with one of them")
+        raise InputError(f"has {len(named)} HDUs {named[0].name} (EXTVER {versions}), so the choice is ambiguous; give "
+                         "a file with one of them")
     return named[0] if named else None
 
 
 def optional_image(hdus: fits.HDUList, name: str, ndim: int = 2) -> np.ndarray | None:
-    """The image of the HDU called `name`, see `image_of`, or None where there is none."""
+    """The image of the HDU called `name`, see `image_of`, or None if there is none."""
     hdu = find_optional(hdus, name)
     return None if hdu is None else image_of(hdu, ndim)
 
 
 def data_of(hdu: Any) -> np.ndarray:
-    """The array or table of an HDU; InputError where it has none, or it cannot be unpacked."""
+    """The array or table of an HDU. Raises InputError if it has none, or it cannot be unpacked."""
     try:
         data = hdu.data
     except Exception as error:
@@ -204,10 +205,10 @@ def data_of(hdu: Any) -> np.ndarray:
 def image_of(hdu: Any, ndim: int = 2) -> np.ndarray:
     """The image of an HDU in native byte order, C order, float32 and float64 kept as they are, NaN where it is BLANK.
 
-    It is the caller's: the HDU lets go of it (and reads it again where it is asked, unless it was taken), and no copy
-    is made.
+    The caller owns the array: the HDU releases it (and reads it again on demand, unless it was taken), and no copy is
+    made.
     """
-    taken, blank = taken_of(hdu), _blank(hdu.header)        # astropy takes cards away when it reads the data
+    taken, blank = taken_of(hdu), _blank(hdu.header)        # astropy removes cards when it reads the data
     data = data_of(hdu) if taken is None else taken
     if data.dtype.names is not None or data.ndim != ndim or data.size == 0:
         what = "a table" if data.dtype.names is not None else f"of shape {data.shape}"
@@ -223,8 +224,8 @@ def image_of(hdu: Any, ndim: int = 2) -> np.ndarray:
 
 
 def _blank(header: fits.Header) -> float | None:
-    """What stands for "no value" among an image's numbers; astropy knows no such number in images of unsigned integers,
-    nor where it is 0 in the file."""
+    """The number for "no value" in an image; astropy ignores it in images of unsigned integers, and if it is 0 in the
+    file."""
     if header.get("BITPIX", -32) < 0 or not np.isfinite(blank := number_of(header.get("BLANK"))):
         return None
     return number_of(header.get("BSCALE", 1)) * blank + number_of(header.get("BZERO", 0))

@@ -1,4 +1,4 @@
-"""Extracted frames: writing them so that survey pipelines and specutils open them, and reading them back."""
+"""Extracted frames: writing them in a format for survey pipelines and specutils, and reading them back."""
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,9 +20,9 @@ from gpu_extract.io.headers import cards_of
 from gpu_extract.io.write import fibermap_hdus, image_hdu, table_hdu, table_hdus, write_hdus
 
 FLUX_UNIT = OUTPUTS["flux"].unit
-_NEEDED = ("flux", "ivar", "resolution")      # by who reads a frame
-GRID = "GRID"            # HDU of the common coordinate, where WAVELENGTH has a row for each fibre
-RANGES = {"B": (4000.0, 5800.0), "R": (5800.0, 7600.0), "Z": (7600.0, 9800.0)}     # scored, of a camera's arm
+_NEEDED = ("flux", "ivar", "resolution")      # by readers of a frame
+GRID = "GRID"            # HDU of the common coordinate, if WAVELENGTH has a row for each fibre
+RANGES = {"B": (4000.0, 5800.0), "R": (5800.0, 7600.0), "Z": (7600.0, 9800.0)}     # scored ranges of the camera arms
 
 
 def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
@@ -31,14 +31,14 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
 
     The tables are BUNDLES and BACKGROUND.
 
-    What the frame does not have, and SCORES where nothing is scored, is left out.
+    HDUs that the frame lacks, and SCORES if nothing is scored, are left out.
 
     cards: added to the header, after those of the frame and before the list of versions
     scores: False leaves SCORES out
     commit: see io.atomic
 
-    Raises OutputError where a value is NaN or infinite (everything is kept in a debug file, which
-    the message names) and where the file cannot be written; what had this name stays untouched then.
+    Raises OutputError if a value is NaN or infinite (everything is then written to a debug file, which the message
+    names), and if the file cannot be written. An existing file of this name is then unchanged.
     """
     check_kind("frame", frame, Frame, "a Frame, which extract makes")
     check_flags(scores=scores)
@@ -47,7 +47,7 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
     table = score_table(frame, images) if scores else None
     bundles, smooth = bundle_table(frame), background_table(frame)
     refuse_not_finite(path, frame, images, {"SCORES": table, "BUNDLES": bundles, "BACKGROUND": smooth})
-    brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # they have a table
+    brief = frame if bundles is None else replace(frame, notes={**frame.notes, "bundles": {}})     # these have a table
     headers = {"FLUX": frame_cards(brief, [*count_cards(frame), *cards]), "STATUS": status_cards()}
     units = {"WAVELENGTH": "Angstrom", GRID: "Angstrom", **{output.hdu: output.unit for output in OUTPUTS.values()},
              **_own_units(frame)}
@@ -60,14 +60,14 @@ def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
 
 
 def _own_units(frame: Frame) -> dict[str, str]:
-    """The units of FLUX and IVAR of a frame that was read in another one; how to spell that of IVAR nobody said."""
+    """The units of FLUX and IVAR of a frame that was read in another unit; that of IVAR has no standard spelling."""
     return {} if frame.unit in ("", FLUX_UNIT) else {"FLUX": frame.unit, "IVAR": ""}
 
 
 def frame_images(frame: Frame) -> dict[str, np.ndarray]:
-    """The frame's arrays in the types that are written."""
+    """The frame's arrays in the types of the file."""
     arrays = {output: getattr(frame, name) for name, output in OUTPUTS.items()}
-    with np.errstate(over="ignore", invalid="ignore"):           # infinite then, and refused as such
+    with np.errstate(over="ignore", invalid="ignore"):           # overflows become infinite, and are refused
         images = {output.hdu: np.asarray(array, output.stored) for output, array in arrays.items() if array is not None}
     wave = {"WAVELENGTH": frame.wave.astype(np.float64)}
     if frame.own_wave is not None:
@@ -76,11 +76,12 @@ def frame_images(frame: Frame) -> dict[str, np.ndarray]:
 
 
 def score_table(frame: Frame, images: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, str]] | None:
-    """The rows of SCORES and what each column means, or None where the wavelengths lie outside every scored range.
+    """The rows of SCORES and the meaning of each column, or None if the wavelengths lie outside every scored range.
 
-    images: from `frame_images`; scored is what is written, so that a frame in single precision has the same scores.
+    images: from `frame_images`; the scores are those of the written values, so that a frame in single precision has the
+    same scores.
     """
-    # scores are about the wavelength ranges of a camera's arm: orders have none in common
+    # scores refer to the wavelength range of a camera arm, and orders have no common range
     scores = {} if frame.own_wave is not None else raw_scores(frame.wave, images["FLUX"], images["IVAR"])
     if not scores:
         return None
@@ -102,14 +103,14 @@ def band_of(wave: Array) -> str:
 
 
 def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tuple[Array, str]]:
-    """Column name -> (score of raw spectra per fibre, what it is): one number over a fixed range per camera arm.
+    """Column name -> (score of raw spectra per fibre, meaning): one number over a fixed range per camera arm.
 
-    As users of survey frames know them (desispec.specscore, suffix RAW): the flux per Angstrom is taken as it is for
-    the sum, and divided by the bin width once more for the median. Odd, but the numbers are compared across years.
+    The definition is that of survey frames (desispec.specscore, suffix RAW): the flux per Angstrom is summed unchanged,
+    and divided by the bin width once more for the median. This is odd, but the numbers are compared across years.
 
     wave: (nwave,) Angstrom; flux, ivar: (nspec, nwave), electron/Angstrom and its inverse variance
 
-    Empty where the grid has no bin within the arm's range: there is nothing to score then.
+    Empty if the grid has no bin within the arm's range.
     """
     band = band_of(wave)
     low, high = RANGES[band]
@@ -131,11 +132,10 @@ def raw_scores(wave: Array, flux: np.ndarray, ivar: np.ndarray) -> dict[str, tup
 
 def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndarray],
                       tables: Mapping[str, tuple[np.ndarray, dict[str, str]] | None]) -> None:
-    """Raise OutputError where anything to be written is NaN or infinite, after keeping it in a debug file, and where
-    IVAR is not 0 without data."""
+    """Raise OutputError if anything to write is NaN or infinite, after writing a debug file, and if IVAR is not 0
+    without data."""
     if "IVAR" in images and images["IVAR"][(images["MASK"] & np.uint32(SpecMask.NODATA)) != 0].any():
-        raise OutputError(f"{path}: not written: IVAR is not 0 where MASK says that there are no data; please report "
-                          "it")
+        raise OutputError(f"{path}: not written: IVAR is not 0 where MASK marks no data; please report it")
     bad = {name: int(np.count_nonzero(~np.isfinite(a))) for name, a in images.items() if a.dtype.kind == "f"}
     rows = {name: table[0] for name, table in tables.items() if table is not None}
     if frame.fibermap is not None:
@@ -150,7 +150,7 @@ def refuse_not_finite(path: FileName, frame: Frame, images: Mapping[str, np.ndar
 
 
 def _keep_for_debugging(path: FileName, frame: Frame, images: Mapping[str, np.ndarray]) -> str:
-    """Write all arrays, as they are, next to the output; say where, or why not."""
+    """Write all arrays unchanged next to the output; returns where, or why not, in words."""
     name = Path(path)
     debug = name.with_name(name.name.removesuffix(".gz").removesuffix(".fits") + ".debug.fits")
     hdus = [image_hdu(None, "", cards=frame_cards(frame), primary=True)]
@@ -158,8 +158,8 @@ def _keep_for_debugging(path: FileName, frame: Frame, images: Mapping[str, np.nd
     try:
         write_hdus(debug, hdus)
     except OutputError as error:
-        return f"a debug file could not be kept either ({error})"
-    return f"everything is in {debug}"
+        return f"a debug file could not be written either ({error})"
+    return f"all arrays are in {debug}"
 
 
 def write_model(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), commit: Commit = at_once) -> None:
@@ -176,14 +176,14 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
     """Write a frame as a spectra file of its one band (B, R or Z): `{BAND}_WAVELENGTH`, `_FLUX`, `_IVAR`, `_MASK`,
     `_RESOLUTION` and an empty primary. Raises OutputError.
 
-    It is the layout of survey spectra files: specutils ("DESI spectra") and desispec.io.read_spectra open it without a
-    loader of ours.
+    The layout is that of survey spectra files: specutils ("DESI spectra") and desispec.io.read_spectra open it without
+    an additional loader.
 
-    Raises InputError where fibres have wavelengths of their own, for which such files have no room.
+    Raises InputError if fibres have their own wavelengths, which such files cannot hold.
     """
     if frame.own_wave is not None:
-        raise InputError(f"{path}: a spectra file has one wavelength grid, and fibres of this PSF have their own; "
-                         "leave --spectra out, the frame has all")
+        raise InputError(f"{path}: a spectra file has one wavelength grid, but fibres of this PSF have their own; "
+                         "leave --spectra out, and use the frame")
     images = frame_images(frame)
     scores = score_table(frame, images)
     refuse_not_finite(path, frame, images, {"SCORES": scores})
@@ -193,13 +193,13 @@ def write_spectra(path: FileName, frame: Frame, *, cards: Sequence[Card] = (), c
             *fibermap_hdus(frame.fibermap or _minimal(frame)),
             *(image_hdu(images[name], f"{band}_{name}", bunit=units.get(name, ""))
               for name in ("WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION")),
-            # without SCORES specutils does not know the file: identities where nothing can be scored
+            # without SCORES specutils does not recognise the file; only identities if nothing can be scored
             *(table_hdus("SCORES", scores) or [table_hdu(_minimal(frame).rows, "SCORES")])]
     write_hdus(path, hdus, commit, read_back=True)
 
 
 def _minimal(frame: Frame) -> FiberMap:
-    """A fibermap that says which fibres these are; TARGETID is negative, as for fibres without a target."""
+    """A fibermap that identifies the fibres; TARGETID is negative, as for fibres without a target."""
     rows = np.empty(len(frame.fibres), [("TARGETID", np.int64), ("FIBER", np.int32)])
     rows["FIBER"] = frame.fibres - frame.fibres[0] + fibermin(frame)
     rows["TARGETID"] = -1 - rows["FIBER"].astype(np.int64)
@@ -209,16 +209,15 @@ def _minimal(frame: Frame) -> FiberMap:
 def read_frame(path: FileName, *, check: bool = True) -> Frame:
     """Read a frame of this code, of a survey pipeline or of specter.
 
-    MASK, CHI2PIX, FIBERMAP, PIXMASK_FRACTION and STATUS may be absent: the mask is then NODATA where ivar is 0,
-    chi2pix 0, the others None.
-    Raises InputError where the file cannot be read or its arrays do not fit together.
+    MASK, CHI2PIX, FIBERMAP, PIXMASK_FRACTION and STATUS may be absent: the mask is then NODATA where ivar is 0, chi2pix
+    is 0, and the others are None. Raises InputError if the file cannot be read or its arrays are inconsistent.
     """
     with open_fits(path, check=check) as hdus:
         refuse_other(hdus, "a frame")
         arrays: dict[str, Any] = {
             name: image_of(find(hdus, output.hdu), 3 if name == "resolution" else 2)
             if name in _NEEDED else optional_image(hdus, output.hdu) for name, output in OUTPUTS.items()}
-        # where each fibre has its own, WAVELENGTH is theirs, and the common coordinate is GRID
+        # if each fibre has its own wavelengths, these are in WAVELENGTH, and the common coordinate in GRID
         hdu, grid = find(hdus, "WAVELENGTH"), optional_image(hdus, GRID, 1)
         wave = (image_of(hdu, 1) if grid is None else grid).astype(np.float64)
         own_wave = None if grid is None else image_of(hdu).astype(np.float64)
@@ -227,8 +226,8 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
         for name, array in arrays.items():
             if array is not None and OUTPUTS[name].kind is not None:
                 if array.dtype.kind not in "iu":
-                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, needed are integers; the file is "
-                                     "not one frame, make or fetch it again")
+                    raise InputError(f"{OUTPUTS[name].hdu} is of type {array.dtype}, must be integers; the file is not "
+                                     "a consistent frame; make or fetch it again")
                 arrays[name] = array.astype(OUTPUTS[name].kind)
         flux, ivar = arrays["flux"], arrays["ivar"]
         if arrays["mask"] is None:
@@ -239,7 +238,7 @@ def read_frame(path: FileName, *, check: bool = True) -> Frame:
             return Frame(wave=wave, fibres=_fibres(cards, len(flux)), cards=cards, fibermap=fibermap,
                          own_wave=own_wave, unit=unit, **arrays)
         except InputError as error:
-            raise InputError(f"{error}; the file is not one frame, make or fetch it again") from error
+            raise InputError(f"{error}; the file is not a consistent frame; make or fetch it again") from error
 
 
 def _fibres(cards: Sequence[Card], nspec: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from gpu_extract.libraries import check_version
 
 check_version(astropy)
 
-# written by whoever writes the HDU; carrying them over would lie about the new one
+# set by the writer of the HDU; copies would be wrong in the new one
 _STRUCTURAL = frozenset((
     "SIMPLE", "XTENSION", "BITPIX", "NAXIS", "EXTEND", "PCOUNT", "GCOUNT", "GROUPS", "BLOCKED", "BSCALE",
     "BZERO", "BLANK", "TFIELDS", "THEAP", "CHECKSUM", "DATASUM", "EXTNAME", "EXTVER", "EXTLEVEL", "INHERIT",
@@ -20,13 +20,13 @@ _STRUCTURAL = frozenset((
 _NUMBERED = re.compile(r"(NAXIS|TTYPE|TFORM|TUNIT|TDIM|TNULL|TSCAL|TZERO|TDISP|TBCOL)\d+")
 _COMMENTARY = ("COMMENT", "HISTORY", "")
 _PLAIN_KEY = re.compile(r"[A-Z0-9_-]{1,8}")
-_ANY_KEY = re.compile(r"([!-<>-~]+ ?)*")           # that a card may have, HIERARCH or not
+_ANY_KEY = re.compile(r"([!-<>-~]+ ?)*")           # valid keywords of a card, HIERARCH or not
 
 
 def cards_of(header: fits.Header) -> tuple[Card, ...]:
-    """All cards but the structural ones, of several of one keyword the first, which is the one that readers see.
+    """All cards except structural ones; of several with one keyword the first, which is the one that readers see.
 
-    A card that cannot be parsed is left out: its name or value is not known.
+    A card that cannot be parsed is left out, because its name or value is unknown.
     """
     cards: dict[str | int, Card] = {}
     for card in header.cards:
@@ -43,7 +43,7 @@ def cards_of(header: fits.Header) -> tuple[Card, ...]:
 
 
 def number_of(value: Any) -> float:
-    """What a card says, as a number or as text; NaN where that is no number."""
+    """The value of a card, a number or text, as a number; NaN if it is not one."""
     try:
         return float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError, OverflowError):
@@ -65,7 +65,7 @@ def _astropy_card(card: Card) -> fits.Card:
     key = card.key if _PLAIN_KEY.fullmatch(card.key) else f"HIERARCH {card.key}"
     bare = fits.Card(key, _astropy_value(card.value))
     image = str(bare).rstrip()
-    if len(image) > 80:                  # a long string goes on in CONTINUE cards
+    if len(image) > 80:                  # a long string continues in CONTINUE cards
         return bare
     comment = _ascii(card.comment)[:max(80 - len(image) - 3, 0)]
     return fits.Card(key, bare.value, comment)
@@ -75,14 +75,15 @@ def _astropy_value(value: object) -> object:
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)                # FITS has no number for it
+        return str(value)                # FITS has no such number
     if value is None or isinstance(value, (bool, int, float, complex)):
         return value
     return _ascii(value)
 
 
 def _ascii(value: object) -> str:
-    """Printable ASCII, which is all that a header may hold: the rest is spelt out, so that no two texts look alike."""
+    """A text as printable ASCII, which is all that a header may hold; other characters are escaped, so that different
+    texts stay different."""
     text = str(value)
     if text.isascii() and text.isprintable():
         return text
@@ -90,7 +91,7 @@ def _ascii(value: object) -> str:
 
 
 def merged(*groups: Sequence[Card]) -> tuple[Card, ...]:
-    """The cards of all groups; a later card takes the place of an earlier one of the same keyword."""
+    """The cards of all groups; a later card replaces an earlier one of the same keyword."""
     cards = enumerate(card for group in groups for card in group)
     placed = {number if card.key in _COMMENTARY else card.key: card for number, card in cards}
     return tuple(placed.values())

@@ -16,11 +16,11 @@ from gpu_extract.io.write import fibermap_hdus, image_hdu, write_hdus
 # ccdmask bits 0-7 and 9 take a pixel out; 8 (BADREADNOISE) does not
 MASKING_BITS = 767
 _TAKEN = "IMAGE", "0", "IVAR"      # HDUs, the second one a primary without a name
-_PACKED = "", "COMPRESSED_IMAGE"   # names that fpack gives it
+_PACKED = "", "COMPRESSED_IMAGE"   # names given by fpack
 _TILE_ROWS = 64    # of a compressed mask
 _ROWS = 256        # of an image at a time
-_NOISE_ROWS = 16   # of READNOISE that are looked at: it is the same all over an amplifier
-# what some frames say of how they were made: of another one it would be told where this one does not say it
+_NOISE_ROWS = 16   # rows of READNOISE to read: it is constant over an amplifier
+# cards that describe how a frame was made; they would be wrong in another frame that lacks its own
 _OF_FRAMES = frozenset(("HELIOCOR", "PASSES", "RDNFROM", "NREJECT", "NCOSMIC", "NODDPIX", "ORIG_PSF", "IN_FMAP",
                         "SUM_FMAP"))
 _NOISE_CARD = re.compile(r"OBSRDN[A-D1-4]|RDNOISE[A-D0-4]?|READNOIS")
@@ -35,10 +35,10 @@ def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noi
 
     check: verify CHECKSUM and DATASUM
     fibermap: False leaves the image's FIBERMAP out
-    noise: False leaves READNOISE itself out, which only further passes ask for
+    noise: False leaves the image READNOISE out, which only further passes need
 
-    Raises InputError: a file that cannot be read, a missing HDU, shapes that differ, an image
-    without a finite pixel, ivar that is negative, NaN or infinite, NaN or infinite pixels of ivar > 0.
+    Raises InputError for a file that cannot be read, a missing HDU, different shapes, an image without a finite pixel,
+    negative, NaN or infinite ivar, and NaN or infinite pixels with ivar > 0.
     """
     check_flags(fibermap=fibermap, noise=noise)
     with open_fits(path, check=check, take=_TAKEN) as hdus:
@@ -57,8 +57,8 @@ def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noi
         _check_ivar(ivar)
         if mask is not None:
             if mask.dtype.kind not in "iu":
-                raise InputError(f"MASK is of type {mask.dtype}, needed are integers (ccdmask bits)")
-            bits = np.array(MASKING_BITS).astype(mask.dtype)         # those of them that a mask of 8 bits can have
+                raise InputError(f"MASK is of type {mask.dtype}, must be integers (ccdmask bits)")
+            bits = np.array(MASKING_BITS).astype(mask.dtype)         # those that fit into the type of the mask
             for rows in _slabs(len(mask)):
                 ivar[rows][(mask[rows] & bits) != 0] = 0
         if every is not None and every.shape != pix.shape:
@@ -67,13 +67,13 @@ def read_image(path: FileName, *, check: bool = True, fibermap: bool = True, noi
 
 
 def bare(image: Image) -> Image:
-    """What an extraction needs of an image: without its fibermap, and of its header the read noise alone."""
+    """The part of an image that an extraction needs: no fibermap, and of its header only the read noise."""
     return Image(image.pix, image.ivar, tuple(card for card in image.cards if _NOISE_CARD.fullmatch(card.key)),
                  None, image.read_noise, image.noise)
 
 
 def _slabs(rows: int) -> list[slice]:
-    """All rows of an image, some at a time: what is worked out about their pixels stays small."""
+    """All rows of an image, some at a time, so that temporary arrays stay small."""
     return [slice(first, first + _ROWS) for first in range(0, rows, _ROWS)]
 
 
@@ -89,7 +89,7 @@ def _image_hdu(hdus: fits.HDUList) -> Any:
 
 
 def _same_shapes(image: Any, hdus: fits.HDUList) -> None:
-    """Raise InputError where IVAR or MASK is of another shape than IMAGE: before any of them is read or unpacked."""
+    """Raise InputError if IVAR or MASK has another shape than IMAGE, before any of them is read or unpacked."""
     shape = getattr(image, "shape", ())
     for name in ("IVAR", "MASK"):
         other = find_optional(hdus, name)
@@ -105,7 +105,7 @@ def _floating(array: np.ndarray) -> np.ndarray:
 
 
 def _read_noise(hdu: Any, cards: Iterable[Card]) -> float | None:
-    """The smallest read noise of any amplifier, None where nobody knows it."""
+    """The smallest read noise of any amplifier, None if unknown."""
     if isinstance(hdu, fits.ImageHDU) and len(hdu.shape) == 2:
         every = max(hdu.shape[0] // _NOISE_ROWS, 1)
         values = [float(value) for row in range(0, hdu.shape[0], every) for value in np.unique(hdu.section[row])]
@@ -121,16 +121,16 @@ def _check_ivar(ivar: np.ndarray) -> None:
         return
     nan, negative = int(np.isnan(ivar).sum()), int((ivar < 0).sum())
     infinite = int(np.isinf(ivar).sum())
-    raise InputError(f"IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; "
-                     "allowed are finite numbers >= 0, and 0 for pixels to leave out")
+    raise InputError(f"IVAR has {nan} NaN, {negative} negative and {infinite} infinite values; all must be finite and "
+                     ">= 0, with 0 for pixels to leave out")
 
 
 def _cleared(pix: np.ndarray, ivar: np.ndarray) -> np.ndarray:
-    """The pixels, finite everywhere: what is not finite must have ivar 0 and becomes 0."""
+    """The pixels, finite everywhere: others must have ivar 0, and become 0."""
     odd = [(rows, bad) for rows in _slabs(len(pix)) if (bad := ~np.isfinite(pix[rows])).any()]
     count = sum(int(bad.sum()) for _, bad in odd)
     if count == pix.size:
-        raise InputError(f"IMAGE has not one finite pixel (all {count} are NaN or infinite); make the image again")
+        raise InputError(f"IMAGE has no finite pixel (all {count} are NaN or infinite); make the image again")
     trusted = sum(int((ivar[rows][bad] > 0).sum()) for rows, bad in odd)
     if trusted:
         raise InputError(f"IMAGE has {trusted} NaN or infinite pixels with ivar > 0; mask them, or set their ivar to 0")
@@ -147,12 +147,12 @@ def write_image(path: FileName, image: Image, *, mask: np.ndarray | None = None,
     Equal content gives equal bytes. (READNOISE is not compressed for that: FITS compresses floats without
     loss by gzip, whose streams carry the time of day.)
 
-    Raises OutputError where the file cannot be written.
+    Raises OutputError if the file cannot be written.
     """
     hdus: list[Any] = [image_hdu(image.pix.astype(np.float32, copy=False), "IMAGE", cards=image.cards, primary=True),
                        image_hdu(image.ivar.astype(np.float32, copy=False), "IVAR", bunit="1/electron2")]
     if mask is not None:
-        tile = min(_TILE_ROWS, mask.shape[0]), mask.shape[1]        # of several rows: the table of tiles is short
+        tile = min(_TILE_ROWS, mask.shape[0]), mask.shape[1]        # of several rows, for a short table
         hdus.append(fits.CompImageHDU(mask.astype(np.int32, copy=False), name="MASK", compression_type="RICE_1",
                                       tile_shape=tile))
     if read_noise is not None:

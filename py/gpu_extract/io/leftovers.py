@@ -1,4 +1,4 @@
-"""Temporary files whose writers are gone: a killed process cannot take its own away, so the next start does."""
+"""Removes temporary files of killed processes, at the next start."""
 import os
 import re
 import shutil
@@ -12,17 +12,17 @@ from gpu_extract.perf.clock import epoch
 
 _TEMPORARY = re.compile(r"\.(?P<stem>.+)\.tmp-(?P<host>.+?)(-(?P<where>[0-9a-f]{8})-(?P<start>\d+))?-(?P<pid>\d+)-"
                         r"[0-9a-f]{8}(?P<extension>(\.[^.]+){0,2})")
-_UNTOUCHED = 900.0       # seconds for which a file whose writer cannot be asked must not have been written to, either
+_UNTOUCHED = 900.0       # seconds since the last write of a file whose writer cannot be checked
 
 
 def remove_leftovers(targets: Iterable[FileName], *, own: bool = False) -> list[Path]:
-    """Remove the temporary files and folders (io.atomic) that writers who are gone have left; returns what was removed.
+    """Remove temporary files and folders (io.atomic) whose writers are gone; returns the removed ones.
 
-    Looked at are the folders of `targets`, and files of this user. A writer on this machine is asked: it is gone where
-    no process has its number and its start. Of one that cannot be asked (another machine, another container, another
-    start of this machine, an older version) only files that were to become one of `targets`, that can be locked and
-    that have not been written to for a quarter of an hour.
-    own: remove those of this very process, and no others: before it ends in the middle of a write
+    It looks at files of this user in the folders of `targets`. A writer on this machine is gone if no process has its
+    number and its start time. A writer that cannot be checked (another machine, another container, another boot of this
+    machine, an older version) loses only files that were to become one of `targets`, that can be locked, and that have
+    not been written to for a quarter of an hour.
+    own: remove only those of this process, before it ends in the middle of a write
     """
     removed = []
     wanted: dict[Path, set[str]] = {}
@@ -46,7 +46,7 @@ def remove_leftovers(targets: Iterable[FileName], *, own: bool = False) -> list[
 
 
 def _is_left(path: Path, match: re.Match[str], names: set[str], writer: Writer) -> bool:
-    """Whether a temporary file has no writer any more, for sure."""
+    """Whether a temporary file certainly has no writer any more."""
     gone = is_gone(writer)
     if gone is not None:
         return gone

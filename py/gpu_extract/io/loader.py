@@ -21,7 +21,7 @@ _NEEDED = ("FLUX", "IVAR", "WAVELENGTH", "RESOLUTION")
 
 
 def is_frame(origin: str, *args: Any, **kwargs: Any) -> bool:
-    """Whether a file that specutils wants to read is a frame: its image HDUs are all there."""
+    """Whether a file that specutils is about to read is a frame: it has all image HDUs."""
     if origin != "read":
         return False
     with read_fileobj_or_hdulist(*args, **kwargs) as hdus:
@@ -34,11 +34,11 @@ def frame_loader(source: Any, **kwargs: Any) -> Spectrum:
     """A frame as one Spectrum of (nspec, nwave).
 
     flux with its unit, InverseVariance, mask (True where any bit is set); meta has the header, the
-    bits (int_mask), resolution_data, chi2pix and, where the file has them, fibermap and scores.
+    bits (int_mask), resolution_data, chi2pix and, if the file has them, fibermap and scores.
     """
     with read_fileobj_or_hdulist(source, **kwargs) as hdus:
         if "GRID" in hdus:
-            raise ValueError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: read it "
+            raise ValueError("fibres of this frame have their own wavelengths, but a Spectrum has one axis: read it "
                              "with gpu_extract.read_frame, and make a Spectrum of each row")
         unit = units.Unit(hdus["FLUX"].header.get("BUNIT", "electron/Angstrom"))
         flux = native(hdus["FLUX"].data) * unit

@@ -1,4 +1,4 @@
-"""Images and spectra as astropy and its affiliated packages know them: NDData in, specutils.Spectrum out."""
+"""Images and spectra in the types of astropy and its affiliated packages: NDData in, specutils.Spectrum out."""
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ _NEEDED = "give an NDData (CCDData, Spectrum) of (ny, nx) in electrons with an u
 
 
 def image_of(nddata: Any) -> Image:
-    """An NDData of (ny, nx) as Image: ivar from its uncertainty, 0 where its mask is True or nothing finite is known.
+    """An NDData of (ny, nx) as Image: ivar from its uncertainty, 0 where its mask is True or its values are not finite.
 
-    meta becomes the header, as far as it holds plain values. Raises InputError: another shape, unit or uncertainty.
+    meta becomes the header, as far as it holds plain values. Raises InputError for another shape, unit or uncertainty.
     """
     data: Any = getattr(nddata, "data", None)
     uncertainty: Any = getattr(nddata, "uncertainty", None)
@@ -39,8 +39,8 @@ def _ivar(uncertainty: Any) -> np.ndarray:
     if isinstance(uncertainty, InverseVariance):
         return array
     if not isinstance(uncertainty, StdDevUncertainty | VarianceUncertainty):
-        raise InputError(f"the image's uncertainty is {type(uncertainty).__name__}; known are StdDevUncertainty, "
-                         "VarianceUncertainty and InverseVariance")
+        raise InputError(f"the image's uncertainty is {type(uncertainty).__name__}; must be StdDevUncertainty, "
+                         "VarianceUncertainty or InverseVariance")
     with np.errstate(divide="ignore"):
         return 1 / (array**2 if isinstance(uncertainty, StdDevUncertainty) else array)
 
@@ -48,15 +48,15 @@ def _ivar(uncertainty: Any) -> np.ndarray:
 def spectrum_of(frame: Frame) -> Any:
     """A frame as specutils.Spectrum of (nspec, nwave): flux, InverseVariance, mask (True where any bit is set).
 
-    meta has the bits (int_mask), resolution_data, chi2pix and fibres. Raises InputError without specutils, and
-    where fibres have wavelengths of their own.
+    meta has the bits (int_mask), resolution_data, chi2pix and fibres. Raises InputError without specutils, and if
+    fibres have their own wavelengths.
     """
     try:
         from specutils import Spectrum
     except ImportError as error:
         raise InputError(f"spectra for specutils need specutils ({error}); pip install specutils") from error
     if frame.own_wave is not None:
-        raise InputError("fibres of this frame have wavelengths of their own, and a Spectrum has one axis: make one of "
+        raise InputError("fibres of this frame have their own wavelengths, but a Spectrum has one axis: make one from "
                          "each row of flux, ivar and own_wave")
     flux = np.asarray(frame.flux) * units.Unit(frame.unit or FLUX_UNIT)
     meta = {"header": {card.key: card.value for card in frame.cards}, "int_mask": frame.mask,

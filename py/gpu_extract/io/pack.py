@@ -1,8 +1,8 @@
-"""Packing the content of a FITS file as gzip, and unpacking it again, on all cores that this process may use.
+"""Packs the content of a FITS file as gzip, and unpacks it, on all cores that this process may use.
 
-The stream is of one member (RFC 1952), which every reader takes; some stop behind the first of several. It is made of
-pieces that do not refer to each other, each ended by a full flush (RFC 1951, an empty stored block), so that they can
-be packed and unpacked side by side. Their size is fixed: the number of threads changes no bit.
+The stream has one member (RFC 1952), which every reader accepts; some stop after the first of several. It consists of
+independent pieces, each ended by a full flush (RFC 1951, an empty stored block), so that they can be packed and
+unpacked in parallel. Their size is fixed, so that the number of threads changes no bit.
 """
 import os
 import struct
@@ -18,11 +18,11 @@ from gpu_extract.errors import FileName, InputError
 from gpu_extract.io.content import Content
 from gpu_extract.perf.recorder import usable_cores
 
-# its type hints call the class an object of it
+# its type hints declare the class as an instance
 Corrupt: type[Exception] = isal_zlib.error      # type: ignore[assignment]
-PIECE = 1 << 20                  # bytes that are packed together: less loses ratio, more keeps threads waiting
-_LEVEL = 1                       # noise does not pack better at others (bench/gz.py)
-_RAW = -15                       # what zlib calls deflate without a wrapper, of the largest window
+PIECE = 1 << 20                  # bytes per piece: smaller pieces compress less, larger ones keep threads waiting
+_LEVEL = 1                       # noise does not compress better at other levels (bench/gz.py)
+_RAW = -15                       # zlib's code for raw deflate with the largest window
 _HEAD = b"\x1f\x8b\x08" + bytes(4) + b"\0\4\xff"     # deflate, no name, no time, fastest, no system: equal from equal
 _TAIL = struct.Struct("<II")     # CRC of the content, its size
 _MOST_THREADS = 8
@@ -31,23 +31,23 @@ _R = TypeVar("_R")
 
 
 class Packed(NamedTuple):
-    """What a packed file consists of: the bytes that each piece has in it, and its tail."""
+    """The parts of a packed file: the size of each packed piece, and the tail."""
 
     sizes: tuple[int, ...]
     tail: bytes
 
 
 def write_plain(path: Path, content: Content) -> None:
-    """Write `content` as it is."""
+    """Write `content` unpacked."""
     with path.open("wb") as handle:
         for start in range(0, len(content), PIECE):
             handle.write(content.piece(start, start + PIECE).data)
 
 
 def check_plain(path: FileName, content: Content) -> None:
-    """Read a file of `write_plain` from the disk. Raises InputError where it does not hold `content`."""
+    """Read a file of `write_plain` from the disk. Raises InputError if it does not hold `content`."""
     with open(path, "rb") as handle:
-        for start in range(0, len(content) + 1, PIECE):        # the last one finds nothing behind it
+        for start in range(0, len(content) + 1, PIECE):        # the last one must find nothing more
             if handle.read(PIECE) != content.piece(start, start + PIECE).tobytes():
                 raise InputError(f"it differs in the {PIECE} bytes from {start} on")
 
@@ -75,7 +75,7 @@ def write_packed(path: Path, content: Content) -> Packed:
 
 
 def check_packed(path: FileName, content: Content, packed: Packed) -> None:
-    """Read a file of `write_packed` from the disk. Raises InputError where it does not hold `content`."""
+    """Read a file of `write_packed` from the disk. Raises InputError if it does not hold `content`."""
     sizes = packed.sizes
     ends = list(accumulate(sizes, initial=len(_HEAD)))
     with open(path, "rb") as handle:
@@ -93,7 +93,7 @@ def check_packed(path: FileName, content: Content, packed: Packed) -> None:
 
 
 def _side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """What `work` gives for each item, in order; on one core without a thread."""
+    """The results of `work` for each item, in order; without threads on one core."""
     threads = min(usable_cores(), _MOST_THREADS)
     if threads == 1:
         yield from map(work, items)

@@ -18,10 +18,10 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, GAUSS-HERMITE2 with PSFVER 2, and TABULATED with PSFVER 1"
 DEFAULT_PSFERR = 0.01
-ORIGIN = "IN_PSF"            # card of a PSF whose traces were shifted: what it was before
+ORIGIN = "IN_PSF"            # card of a PSF with shifted traces: the original PSF
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA", "index": "TAILINDE"}
 _ADVICE = "make the PSF again, or give another one"
-MOST_HALF = MOST_SIDE // 2   # pixels that a spot reaches to each side: HSIZEX, HSIZEY
+MOST_HALF = MOST_SIDE // 2   # half-size of a spot in pixels: HSIZEX, HSIZEY
 MOST_DEGREE = 20             # of GH-i-j
 MOST_TERMS = 1 << 24         # numbers of all GH-i-j together
 MOST_PIXELS = 1 << 20        # of a CCD along an axis
@@ -29,7 +29,7 @@ MOST_PIXELS = 1 << 20        # of a CCD along an axis
 
 @dataclass(frozen=True)
 class _Table:
-    """The parameter table: name -> series, with what is needed to complain about it."""
+    """The parameter table: name -> series, with its header for messages."""
 
     series: Mapping[str, Legendre]
     header: fits.Header
@@ -50,17 +50,17 @@ class _Table:
 
 
 def _whole(value: Any) -> int | None:
-    """The integer that a card says; None where it says none."""
+    """The integer of a card; None if it is not one."""
     number = number_of(value)
     return int(number) if number.is_integer() else None
 
 
 def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
-    """The PSF in a file: traces, cores, tail (None where TAILAMP is 0 everywhere) and geometry.
+    """The PSF in a file: traces, cores, tail (None if TAILAMP is 0 everywhere) and geometry.
 
     psferr is the keyword PSFERR, else 0.01. (PSFERROR of the files in use is not it.)
 
-    Raises InputError: a file that cannot be read, an unknown type or version, missing parameters.
+    Raises InputError for a file that cannot be read, an unknown type or version, and missing parameters.
     """
     name = file_name(path)
     with open_fits(path, check=check) as hdus:
@@ -75,7 +75,7 @@ def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
             table = _read_table(hdus[1])
             x, y = table["X"], table["Y"]
         else:
-            raise InputError(f"PSF of type {kind!r}, version {version}; known are {ALLOWED}")
+            raise InputError(f"PSF of type {kind!r}, version {version}; must be {ALLOWED}")
         headers = [h.header for h in hdus]
         identity = {key: word for header in reversed(headers) for key, word in identity_of(header).items()}
         origin = next((str(header[ORIGIN]) for header in headers if ORIGIN in header), None)
@@ -91,7 +91,7 @@ def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
 
 
 def _own(hdu: Any, x: Legendre) -> Legendre:
-    """The fibres' own wavelengths, which must be there for each, ascend and be above 0."""
+    """The fibres' own wavelengths, which must exist for each, ascend, and be above 0."""
     own = _trace(hdu)
     ends = np.linspace(-1.0, 1.0, 65)
     with np.errstate(all="ignore"):
@@ -99,8 +99,8 @@ def _own(hdu: Any, x: Legendre) -> Legendre:
         fine = len(own.coeff) == len(x.coeff) and (np.diff(wave) > 0).all() and (wave > 0).all() and \
             np.isfinite(wave).all()
     if not fine:
-        raise InputError(f"{OWN} must have a series for each of the {len(x.coeff)} fibres, whose wavelengths "
-                         f"ascend and are above 0; {_ADVICE}")
+        raise InputError(f"{OWN} must have a series for each of the {len(x.coeff)} fibres, with ascending wavelengths "
+                         f"above 0; {_ADVICE}")
     return own
 
 
@@ -114,11 +114,11 @@ def _kind(hdus: fits.HDUList) -> tuple[str, int]:
             return str(hdu.header["PSFTYPE"]).strip(), version
     types = [str(h.header["PSFTYPE"]) for h in hdus if "PSFTYPE" in h.header]
     what = f"a PSF of type {types[0]!r} without a version" if types else "not a PSF (no PSFTYPE)"
-    raise InputError(f"{what}; known are {ALLOWED}")
+    raise InputError(f"{what}; must be {ALLOWED}")
 
 
 def _tabulated(hdus: fits.HDUList, table: _Table, nfibre: int) -> dict[str, Any]:
-    """What a PSF of tables has of its own."""
+    """The specific part of a tabulated PSF."""
     low, high = (table.header.get(key) for key in ("WAVEMIN", "WAVEMAX"))
     domain = _series(np.zeros((1, 1)), low, high, "STAMPS")
     core, stamp = read_core(hdus, (domain.wmin, domain.wmax), nfibre)
@@ -127,7 +127,7 @@ def _tabulated(hdus: fits.HDUList, table: _Table, nfibre: int) -> dict[str, Any]
 
 
 def _gauss_hermites(kind: str, table: _Table) -> dict[str, Any]:
-    """What a PSF of one Gauss-Hermite component or two has of its own."""
+    """The specific part of a PSF with one or two Gauss-Hermite components."""
     hx, hy = (table.keyword(key, MOST_HALF) for key in ("HSIZEX", "HSIZEY"))
     stamp, offset = (2 * hy + 1, 2 * hx + 1), (hy - 0.5, hx - 0.5)
     two = kind == "GAUSS-HERMITE2"
@@ -152,8 +152,7 @@ def _read_table(hdu: Any) -> _Table:
     if missing:
         raise InputError(f"the PSF's table has no column {' and no '.join(missing)}; {_ADVICE}")
     if rows.dtype["COEFF"].base.kind not in "fiu":
-        raise InputError(f"COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, needed are numbers; "
-                         f"{_ADVICE}")
+        raise InputError(f"COEFF of the PSF's table is of type {rows.dtype['COEFF'].base}, must be numbers; {_ADVICE}")
     series: dict[str, Legendre] = {}
     for row in rows:
         name = str(row["PARAM"]).strip()
@@ -162,8 +161,7 @@ def _read_table(hdu: Any) -> _Table:
         low, high = ((row[k] if k in columns else hdu.header.get(k)) for k in ("WAVEMIN", "WAVEMAX"))
         coeff = np.array(row["COEFF"], np.float64)
         if coeff.ndim != 2:
-            raise InputError(f"{name} has coefficients of shape {coeff.shape}, "
-                             f"needed is (fibre, coefficient); {_ADVICE}")
+            raise InputError(f"{name} has coefficients of shape {coeff.shape}, must be (fibre, coefficient); {_ADVICE}")
         series[name] = _series(coeff, low, high, name)
     return _Table(series, hdu.header)
 
@@ -171,7 +169,7 @@ def _read_table(hdu: Any) -> _Table:
 def _series(coeff: Array, low: Any, high: Any, what: str) -> Legendre:
     wmin, wmax = number_of(low), number_of(high)
     if not (np.isfinite(wmin) and np.isfinite(wmax) and wmin < wmax):
-        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; needed are two wavelengths, ascending")
+        raise InputError(f"{what} has WAVEMIN {low} and WAVEMAX {high}; must be two ascending wavelengths")
     return Legendre(coeff, wmin, wmax)
 
 
@@ -187,9 +185,9 @@ def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
     ny, nx = (max(term[axis] for term in terms) + 1 for axis in (0, 1))
     shape, wmin, wmax = shapes.pop()
     if max(ny, nx) > MOST_DEGREE + 1 or ny * nx * np.prod(shape) > MOST_TERMS:
-        raise InputError(f"the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with "
-                         f"{np.prod(shape)} coefficients each, allowed are degree {MOST_DEGREE} and {MOST_TERMS} "
-                         f"coefficients in all; {_ADVICE}")
+        raise InputError(f"the parameters {prefix}-i-j go up to degrees {nx - 1} and {ny - 1} with {np.prod(shape)} "
+                         f"coefficients each, at most degree {MOST_DEGREE} and {MOST_TERMS} coefficients in all are "
+                         f"allowed; {_ADVICE}")
     coeff = np.zeros((ny, nx, *shape))
     for (j, i), series in terms.items():
         coeff[j, i] = series.coeff
@@ -197,14 +195,14 @@ def _gauss_hermite(table: _Table, prefix: str) -> Legendre:
 
 
 def _tail(table: _Table) -> Tail | None:
-    """The tail; None where the file has none or its amplitude is 0 everywhere."""
+    """The tail; None if the file has none or its amplitude is 0 everywhere."""
     if "TAILAMP" not in table.series or not table["TAILAMP"].coeff.any():
         return None
     return Tail(**{field: table[name] for field, name in _TAIL.items()})
 
 
 def _bundles(table: _Table) -> IntArray | None:
-    """Bundle number of each fibre: the constant term of BUNDLE; None where the file has none."""
+    """Bundle number of each fibre: the constant term of BUNDLE; None if the file has none."""
     if "BUNDLE" not in table.series:
         return None
     number = table["BUNDLE"].coeff[:, 0]
@@ -230,12 +228,12 @@ def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), stat
     status: (nfibre,) written as the parameter STATUS; continuum: of the arcs, written as CONT, which no reader of PSFs
     uses; tables: further tables of the file, by name
 
-    Raises InputError where that format cannot hold the PSF: two cores, an even stamp, or
-    parameters over different wavelength ranges. Raises OutputError where the file cannot be written.
+    Raises InputError if that format cannot hold the PSF: two cores, an even stamp, or parameters over different
+    wavelength ranges. Raises OutputError if the file cannot be written.
     """
     if psf.tabulated:
         if status is not None:
-            raise InputError(f"{psf.name}: TABULATED has no place for STATUS; write it without")
+            raise InputError(f"{psf.name}: a TABULATED file cannot hold STATUS; write the PSF without it")
         write_tables(path, psf, cards=cards, tables=tables)
         return
     hy, hx = psf.stamp[0] // 2, psf.stamp[1] // 2
@@ -246,8 +244,8 @@ def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), stat
         rows["CONT"] = continuum
     ranges = {(s.wmin, s.wmax) for s in rows.values()}
     if len(psf.cores) != 1 or psf.offset != (hy - 0.5, hx - 0.5) or len(ranges) != 1:
-        raise InputError(f"{psf.name}: GAUSS-HERMITE version 3 holds PSFs with one core, a stamp of odd "
-                         "size and one wavelength range for all parameters but the traces; write another PSF")
+        raise InputError(f"{psf.name}: must have one core, a stamp of odd size, and one wavelength range for all "
+                         "parameters except the traces, to be written as GAUSS-HERMITE version 3")
     (wmin, wmax), = ranges
     ncoef = max(s.coeff.shape[1] for s in rows.values())
     data = np.zeros(len(rows), [("PARAM", "S8"), ("COEFF", np.float64, (psf.nfibre, ncoef)),
@@ -257,7 +255,7 @@ def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), stat
         row["COEFF"][:, :series.coeff.shape[1]] = series.coeff
     fibres = (Card("FIBERMIN", 0), Card("FIBERMAX", psf.nfibre - 1))
     kind = (Card("PSFTYPE", "GAUSS-HERMITE"), Card("PSFVER", 3))
-    text = Card("PSFVER", "3")           # specter compares it with text in the table's header
+    text = Card("PSFVER", "3")           # specter expects text in the table's header
     degree = psf.cores[0].gh.coeff.shape
     table = (kind[0], text, Card("NPIX_X", psf.shape[1]), Card("NPIX_Y", psf.shape[0]), Card("HSIZEX", hx),
              Card("HSIZEY", hy), *fibres, Card("NPARAMS", len(rows)), Card("LEGDEG", ncoef - 1),

@@ -29,13 +29,13 @@ def read_core(hdus: fits.HDUList, domain: tuple[float, float], nfibre: int) -> t
     if (fibres != np.rint(fibres)).any() or fibres[0] < 0 or fibres[-1] >= nfibre:
         raise InputError(f"FIBRES must be whole numbers between 0 and {nfibre - 1}; {_ADVICE}")
     if listed is None and len(stamps) != nfibre:
-        raise InputError(f"STAMPS are for {len(stamps)} fibres, the traces for {nfibre}: an HDU FIBRES has to "
-                         f"say for which; {_ADVICE}")
+        raise InputError(f"STAMPS are for {len(stamps)} fibres, the traces for {nfibre}: an HDU FIBRES must assign "
+                         f"them; {_ADVICE}")
     _check_light(stamps)
     grown = magnified(waves, domain)
     if not grown <= LEBESGUE:
-        raise InputError(f"between WAVEMIN and WAVEMAX a polynomial through the {len(waves)} WAVES makes "
-                         f"errors {grown:.3g} times as large, allowed are {LEBESGUE:g} times: give fewer, or more at "
+        raise InputError(f"between WAVEMIN and WAVEMAX a polynomial through the {len(waves)} WAVES makes errors "
+                         f"{grown:.3g} times as large, at most {LEBESGUE:g} times is allowed: give fewer, or more at "
                          "both ends")
     return core_of(stamps, fibres.astype(np.int64), waves, domain, nfibre), (stamps.shape[4], stamps.shape[5])
 
@@ -43,13 +43,14 @@ def read_core(hdus: fits.HDUList, domain: tuple[float, float], nfibre: int) -> t
 def _check_shape(shape: tuple[int, ...], nfibre: int) -> None:
     _, nwave, py, px, ny, nx = shape
     if not (ny % 2 and nx % 2 and max(ny, nx) <= MOST_SIDE and min(ny, nx) >= 3):
-        raise InputError(f"STAMPS have {nx} x {ny} pixels, needed are odd numbers from 3 to {MOST_SIDE}; {_ADVICE}")
+        raise InputError(f"STAMPS have {nx} x {ny} pixels, must be odd numbers from 3 to {MOST_SIDE}; {_ADVICE}")
     least, most = POSITIONS
     if not least <= min(py, px) <= max(py, px) <= most:
-        raise InputError(f"STAMPS have {px} x {py} positions per pixel, allowed are {least} to {most}; {_ADVICE}")
+        raise InputError(f"STAMPS have {px} x {py} positions per pixel, must be {least} to {most}; {_ADVICE}")
     numbers = nfibre * nwave * py * px * ny * nx
     if numbers > MOST_NUMBERS:
-        raise InputError(f"its tables are {numbers} numbers for {nfibre} fibres, allowed are {MOST_NUMBERS}; {_ADVICE}")
+        raise InputError(f"its tables are {numbers} numbers for {nfibre} fibres, at most {MOST_NUMBERS} are allowed; "
+                         f"{_ADVICE}")
 
 
 def _nodes(hdu: Any, count: int) -> Array:
@@ -60,7 +61,7 @@ def _nodes(hdu: Any, count: int) -> Array:
 
 
 def _check_light(stamps: Array) -> None:
-    """Every stamp is finite, nowhere below 0, and has light."""
+    """Check that every stamp is finite, nowhere below 0, and has light."""
     at = stamps.reshape(*stamps.shape[:4], -1)
     with np.errstate(all="ignore"):
         wrong = ~np.isfinite(at).all(axis=4) | (at < 0).any(axis=4) | ~(at.sum(axis=4) > 0) | np.isinf(at.sum(axis=4))
@@ -71,7 +72,7 @@ def _check_light(stamps: Array) -> None:
 
 
 def read_bundles(hdus: fits.HDUList, nfibre: int) -> IntArray | None:
-    """The bundle number of each fibre, HDU BUNDLE; None where the file has none. Raises InputError."""
+    """The bundle number of each fibre, HDU BUNDLE; None if the file has none. Raises InputError."""
     numbers = optional_image(hdus, "BUNDLE", 1)
     if numbers is None:
         return None
@@ -97,10 +98,10 @@ def write_tables(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (),
 
 
 def own_hdus(psf: PsfModel) -> list[Any]:
-    """The fibres' own wavelengths, or nothing."""
+    """The HDU of the fibres' own wavelengths, or nothing."""
     return [] if psf.own is None else [image_hdu(psf.own.coeff, OWN, cards=range_cards(psf.own), bunit="Angstrom")]
 
 
 def range_cards(series: Legendre) -> tuple[Card, Card]:
-    """Where a series holds."""
+    """The range of a series."""
     return Card("WAVEMIN", series.wmin, "Angstrom"), Card("WAVEMAX", series.wmax, "Angstrom")

@@ -1,4 +1,4 @@
-"""What was written is read back from the file before it gets its name: the last look at what others will trust."""
+"""Reads a written file back before it gets its name, as a last check."""
 import os
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -10,8 +10,8 @@ from gpu_extract.io.pack import Packed, check_packed, check_plain
 
 
 def keep_promise(written: Path, path: FileName, content: Content, packed: Packed | None) -> None:
-    """Read `written`, which is to become `path`. Raises OutputError where it does not hold `content`, byte for byte, or
-    that is no FITS file whose checksums are right.
+    """Read `written`, which will become `path`. Raises OutputError if it does not hold `content`, byte for byte, or is
+    not a FITS file with correct checksums.
 
     packed: how it is packed, if it is, see io.pack
     """
@@ -23,5 +23,5 @@ def keep_promise(written: Path, path: FileName, content: Content, packed: Packed
         with layouts(os.fspath(written), content=None if packed is None else cast(BinaryIO, content)):
             pass
     except InputError as error:
-        raise OutputError(f"{path}: not written: read back from the disk it is not what was to be written ({error}); "
-                          "check the disk, then start again; please report it if it stays so") from error
+        raise OutputError(f"{path}: not written: the file read back from the disk differs from the data ({error}); "
+                          "check the disk, then start again; please report it if it happens again") from error

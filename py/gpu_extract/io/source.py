@@ -1,4 +1,4 @@
-"""The bytes of a file, unpacked where it is gzipped, as far as they are asked for and no further than allowed."""
+"""The bytes of a file, unpacked if it is gzipped, on demand and up to a limit."""
 import os
 import stat
 import tempfile
@@ -17,16 +17,16 @@ from gpu_extract.io.pack import Corrupt
 
 LARGEST = 16 << 30                       # bytes of a file, unpacked
 UNPACKED_LARGEST = 256 << 20             # bytes that any gzip file may unpack to,
-UNPACKED_RATIO = 20                      # or so many times its own size
-BEHIND_LARGEST = 64 << 20                # bytes of padding behind the last HDU
+UNPACKED_RATIO = 20                      # or this many times its own size
+BEHIND_LARGEST = 64 << 20                # bytes of padding after the last HDU
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20                         # bytes read, and unpacked, at once
-_AHEAD = 4                               # pieces that are unpacked while one before is worked on
-_LOOKED_AT = 1 << 20                     # bytes behind the last HDU that must be blank
+_AHEAD = 4                               # pieces that are unpacked ahead
+_LOOKED_AT = 1 << 20                     # bytes after the last HDU that must be blank
 
 
 class Source:
-    """A file that can be read from anywhere: `handle` holds at least the bytes that were asked for."""
+    """A file with random access: `handle` holds at least the requested bytes."""
 
     def __init__(self, handle: BinaryIO):
         self.handle = handle
@@ -34,21 +34,21 @@ class Source:
         self.limit = LARGEST
 
     def reach(self, stop: int) -> int:
-        """Have the bytes up to `stop`; returns how many there are: fewer where the file ends before."""
+        """Provide the bytes up to `stop`; returns their number, fewer if the file ends before."""
         return self._size
 
     def may_reach(self, stop: int) -> bool:
-        """Whether there can be so many bytes, as far as is known without unpacking them."""
+        """Whether there can be this many bytes, as far as known without unpacking."""
         return stop <= self._size
 
     def read(self, start: int, stop: int) -> bytes:
-        """These bytes, fewer where the file ends before."""
+        """These bytes, fewer if the file ends before."""
         self.reach(stop)
         self.handle.seek(start)
         return self.handle.read(stop - start)
 
     def header(self, start: int) -> bytes | None:
-        """The blocks of a header from byte `start` on; None where no end of it is found."""
+        """The blocks of a header from byte `start` on; None if it has no end."""
         header, blocks = b"", 8
         while len(header) < MOST_BLOCKS * BLOCK:
             header = self.read(start, start + blocks * BLOCK)
@@ -61,22 +61,22 @@ class Source:
         return None
 
     def pieces(self, start: int, count: int) -> Iterator[memoryview]:
-        """So many bytes from `start` on, fewer where the file ends before; each piece is good until the next.
+        """`count` bytes from `start` on, fewer if the file ends before; each piece is valid until the next.
 
-        What was given in pieces may be kept nowhere: it cannot be read again.
+        The pieces may not be kept anywhere, and cannot be read again.
         """
         yield from (piece.data for piece in pieces(self.handle, start, count, _CHUNK))
 
     def is_blank_from(self, start: int) -> bool:
-        """Whether nothing but padding follows."""
+        """Whether only padding follows."""
         return not self.read(start, start + _LOOKED_AT).strip(b"\0 ")
 
 
 class Unpacked(Source):
-    """The content of a gzip file of one member or more, with zeros behind them; unpacked when it is asked for.
+    """The content of a gzip file of one or more members, possibly followed by zeros; unpacked on demand.
 
-    It is held once, and never more than is asked for and some pieces: a file whose header speaks of more than `limit`
-    is refused before there is anything to hold. `ahead`, of one thread, unpacks pieces while those before are kept.
+    The content is held once, up to the requested bytes and a few pieces. A file whose header claims more than `limit`
+    is refused before anything is held. `ahead`, with one thread, unpacks pieces while earlier ones are processed.
     """
 
     def __init__(self, handle: BinaryIO, ahead: ThreadPoolExecutor):
@@ -95,11 +95,11 @@ class Unpacked(Source):
         return self._size
 
     def may_reach(self, stop: int) -> bool:
-        """Whether so much would be unpacked."""
+        """Whether this much would be unpacked."""
         return stop <= self.limit
 
     def pieces(self, start: int, count: int) -> Iterator[memoryview]:
-        """What is unpacked already, then what comes, of which nothing is kept."""
+        """First the unpacked part, then further pieces, which are not kept."""
         stop = start + count
         there = self.handle.fileno(), min(self._size, stop) - start, start
         if there[1] > 0:
@@ -112,7 +112,7 @@ class Unpacked(Source):
         os.ftruncate(self.handle.fileno(), self._size)
 
     def is_blank_from(self, start: int) -> bool:
-        """Unpack the rest, and keep none of it: its end says whether the whole is sound."""
+        """Unpack the rest without keeping it: its end shows whether the stream is intact."""
         blank = not self.read(start, self._size).strip(b"\0 ")
         os.ftruncate(self.handle.fileno(), min(start, self._size))
         behind = self._size - start
@@ -120,12 +120,12 @@ class Unpacked(Source):
             behind += len(piece)
             blank = blank and not piece.strip(b"\0 ")
             if behind > BEHIND_LARGEST:
-                raise InputError(f"unpacks to more than {BEHIND_LARGEST} bytes behind its last HDU; "
-                                 "fetch or make the file again")
+                raise InputError(f"unpacks to more than {BEHIND_LARGEST} bytes after its last HDU; fetch or make the "
+                                 "file again")
         return blank
 
     def _next(self) -> bytes:
-        """The next piece, none behind the last."""
+        """The next piece, empty after the last."""
         try:
             piece = self._coming[0].result()
         except EOFError as error:
@@ -140,12 +140,12 @@ class Unpacked(Source):
 
 @contextmanager
 def source_of(name: str) -> Iterator[Source]:
-    """A file's bytes, unpacked. Raises InputError where there are none that can be read."""
+    """A file's bytes, unpacked. Raises InputError if they cannot be read."""
     try:
         kind = os.stat(name).st_mode
     except PermissionError as error:
-        raise InputError("cannot be looked at: a folder on the way may not be searched; check the permissions "
-                         "of its folders") from error
+        raise InputError("cannot be accessed: permission denied for a folder on its path; check the permissions of its "
+                         "folders") from error
     except (OSError, ValueError) as error:
         check_local(name)
         raise InputError("no such file; check the path") from error
@@ -156,7 +156,7 @@ def source_of(name: str) -> Iterator[Source]:
     with reading(name, remedy="; fetch the file again, or read it from another disk"), open(name, "rb") as handle:
         head = handle.read(2)
         if not head:
-            raise InputError("the file is empty: it was never finished; make or fetch it again")
+            raise InputError("the file is empty, as it was never finished; make or fetch it again")
         if head != _GZIP:
             yield Source(handle)
             return
@@ -167,7 +167,7 @@ def source_of(name: str) -> Iterator[Source]:
 
 
 def _memory() -> BinaryIO:
-    """A file in memory, or an unnamed one where the system has none: numpy reads arrays from it without a copy."""
+    """A file in memory, or an unnamed one if the system has none, from which numpy reads arrays without a copy."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("unpacked"), "rb")
     with tempfile.TemporaryFile() as unnamed:

@@ -1,7 +1,7 @@
-"""What a frame was made of, in its header: names and stamps of its files, settings, version of the mathematics.
+"""The sources of a frame, in its header: names and stamps of its files, settings, version of the mathematics.
 
-By that and its checksums an output that is there already is told from one that has to be made. A stamp says what a file
-is without reading its pixels: by the sums in its headers, or by a sample of its bytes.
+With its checksums, they show whether an existing output is valid or has to be made again. A stamp identifies a file
+without reading its pixels, by the sums in its headers or by a sample of its bytes.
 """
 import json
 import os
@@ -33,19 +33,19 @@ _NEEDED = {"FLUX", "IVAR", "MASK", "WAVELENGTH", "RESOLUTION", "CHI2PIX"}
 _NO_PIXELS = np.empty((0, 0))
 _DEFAULTS = {each.name: each.default for each in fields(ExtractConfig)}
 _WORDS = {"IMG": "image", "PSF": "PSF", "FMAP": "fibermap"}
-_SAMPLES, _SAMPLE = 64, 4096                                # so many pieces of so many bytes, evenly spread
+_SAMPLES, _SAMPLE = 64, 4096                                # number and size of pieces, evenly spread
 _GZIP = b"\x1f\x8b"
-_SMALL = 4 << 20                                            # bytes of data that are read where they have no sum
+_SMALL = 4 << 20                                            # largest data, in bytes, that are read if they have no sum
 _DIGITS = 16                                                # bytes of a digest
-# change with every writing, also of the same content
+# these change with every write, even of the same content
 _VOLATILE = b"CHECKSUM", b"DATASUM "
 
 
 def source_cards(paths: Mapping[str, str]) -> list[Card]:
-    """Cards that say what a frame is made of: to be made before the files are read, so that a file that is replaced
-    meanwhile counts as replaced.
+    """Cards that identify the inputs of a frame. Make them before the files are read, so that a file replaced meanwhile
+    counts as replaced.
 
-    paths: of the files, by what their cards' names end in: IMG, PSF, and FMAP where a fibermap does not come with the
+    paths: of the files, by the ends of their cards' names: IMG, PSF, and FMAP if the fibermap does not come with the
         image
     """
     return [*(Card(f"IN_{key}", as_ascii(path), f"Input {_WORDS[key]}") for key, path in paths.items()),
@@ -53,26 +53,26 @@ def source_cards(paths: Mapping[str, str]) -> list[Card]:
 
 
 def origin_cards(psf: PsfModel) -> list[Card]:
-    """The card that says of which PSF this one is a version with shifted traces, where its header does (IN_PSF)."""
+    """The card that names the original of a PSF with shifted traces, if its header has it (IN_PSF)."""
     return [Card("ORIG_PSF", psf.identity[ORIGIN], "PSF of which the traces were shifted")] if ORIGIN in psf.identity \
         else []
 
 
 def settings_cards(config: ExtractConfig) -> list[Card]:
-    """Cards that say how a frame is made."""
+    """Cards with the settings of a frame."""
     factor = [] if config.wave_factor == 1 else [
         Card("HELIOCOR", config.wave_factor, "Barycentric factor of the wavelengths")]
-    return [Card("CFGHASH", config.digest(), "Names the settings of the extraction"),
+    return [Card("CFGHASH", config.digest(), "Digest of the settings of the extraction"),
             Card("CFGTEXT", json.dumps(config.as_dict(), sort_keys=True), "The settings"),
             Card("MATHVER", MATHEMATICS, "Version of the mathematics"), *factor]
 
 
 def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Image], ExtractConfig]) -> str | None:
-    """Why a frame has to be made; None where it need not be made again.
+    """Why a frame has to be made again; None if it need not be.
 
     paths: see `source_cards`
-    settings: the settings for an image with these cards and this fibre map; it has no pixels: a frame carries the
-        cards of its image, so that of the image only the headers are read (`stamp`)
+    settings: the settings for an image with these cards and this fibermap, without pixels: a frame carries the cards of
+        its image, so that only the image's headers are read (`stamp`)
     """
     if not os.path.exists(path):
         return NOT_THERE
@@ -80,7 +80,7 @@ def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Imag
         with open_fits(path) as hdus:
             missing = sorted(_NEEDED - {hdu.name for hdu in hdus})
             if missing:
-                return f"not whole: it has no {', '.join(missing)}"
+                return f"incomplete: it has no {', '.join(missing)}"
             if not all("CHECKSUM" in hdu.header and "DATASUM" in hdu.header for hdu in hdus):
                 return "without checksums"
             header = hdus[0].header
@@ -91,25 +91,25 @@ def why_again(path: FileName, paths: Mapping[str, str], settings: Callable[[Imag
 
 
 def check_replaceable(path: FileName) -> None:
-    """Raise OutputError where a FITS file that is no frame has this name. What is damaged may have been one."""
+    """Raise OutputError if a FITS file that is not a frame has this name. A damaged file may have been a frame."""
     names: list[str] = []
     with suppress(InputError), open_fits(path, check=False) as hdus:
         names = [hdu.name or "(no name)" for hdu in hdus]
     if names and "FLUX" not in names:
-        raise OutputError(f"{path}: exists and is no frame, its HDUs are {', '.join(names)}; name another output, "
-                          "or take the file away")
+        raise OutputError(f"{path}: exists and is not a frame (its HDUs are {', '.join(names)}); give another output, "
+                          "or remove the file")
 
 
 def changed_source(header: Mapping[str, Any], paths: Mapping[str, str]) -> str | None:
-    """Why a frame with this header is not what these files give; None where it is.
+    """Why a frame with this header does not belong to these files; None if it does.
 
-    A file that is not there cannot be compared, nor the frame be made again: its name has to do.
+    A missing file cannot be compared, nor can the frame be made again: only its name is compared.
     """
     for key in _WORDS:
         if (f"SUM_{key}" in header) != (key in paths):
             if key == "FMAP":
                 return "other fibermap"
-            return "made by an older version, which did not keep what its input was"
+            return "made by an older version, which did not record its input"
     for key, path in paths.items():
         was = from_ascii(str(header.get(f"IN_{key}", "")))
         if os.path.basename(was) != os.path.basename(path):
@@ -123,9 +123,10 @@ def changed_source(header: Mapping[str, Any], paths: Mapping[str, str]) -> str |
 
 
 def changed_settings(header: Mapping[str, Any], config: ExtractConfig) -> str | None:
-    """Why a frame with this header is not what these settings give; None where it is.
+    """Why a frame with this header does not belong to these settings; None if it does.
 
-    A setting that did not exist when the frame was made had its default: a new one makes no frame again by itself.
+    A setting that did not exist when the frame was made counts as its default, so that a new setting alone invalidates
+    no frame.
     """
     version = header.get("MATHVER", 0)
     if version != MATHEMATICS:
@@ -144,23 +145,23 @@ def changed_settings(header: Mapping[str, Any], config: ExtractConfig) -> str | 
 def as_ascii(path: str) -> str:
     """A path in printable ASCII; other bytes as %XX."""
     text = quote_from_bytes(os.fsencode(path), safe=_PLAIN)
-    return text[:-1] + "%20" if text.endswith(" ") else text       # blanks at the end of a card's value are none
+    return text[:-1] + "%20" if text.endswith(" ") else text       # trailing blanks of a card's value are dropped
 
 
 def from_ascii(text: str) -> str:
-    """The path that `as_ascii` was given."""
+    """The inverse of `as_ascii`."""
     return os.fsdecode(unquote_to_bytes(text))
 
 
 def stamp(path: FileName) -> str:
-    """A text that differs where the files differ; empty where there is no such file. It fits on a header card.
+    """A text that differs if the files differ; empty if there is no such file. It fits on a header card.
 
-    To open a pipe that nobody writes to would wait for ever.
+    A pipe is not opened, because that could wait for ever.
 
-    sums DIGEST: of all header cards and the DATASUM of every HDU, or its bytes where it has none and is small, as
+    sums DIGEST: of all header cards and the DATASUM of every HDU, or of its bytes if it has none and is small, like
         compressed masks are; the file may be copied, touched and moved
-    gzip SIZE DIGEST: of a sample of the packed bytes, whose end holds the CRC of all that is in it
-    file SIZE TIME DIGEST: of a sample of the bytes, where a larger HDU has no DATASUM; TIME in ns
+    gzip SIZE DIGEST: of a sample of the packed bytes, whose end holds the CRC of the content
+    file SIZE TIME DIGEST: of a sample of the bytes, if a larger HDU has no DATASUM; TIME in ns
     """
     if not os.path.isfile(path):
         return ""
@@ -178,7 +179,7 @@ def stamp(path: FileName) -> str:
 
 
 def _sample(handle: BinaryIO, size: int) -> str:
-    """Digest of pieces spread over the file, its first and its last bytes among them."""
+    """Digest of pieces spread over the file, including its first and last bytes."""
     digest = blake2b(digest_size=_DIGITS)
     last = max(size - _SAMPLE, 0)
     for number in range(_SAMPLES):
@@ -188,7 +189,7 @@ def _sample(handle: BinaryIO, size: int) -> str:
 
 
 def _sums(source: Source, size: int) -> str | None:
-    """Digest of all headers with the DATASUMs in them; None where one is missing or the file makes no sense."""
+    """Digest of all headers with their DATASUMs; None if one is missing or the file is invalid."""
     digest = blake2b(digest_size=_DIGITS)
     end = 0
     for number in range(MOST_HDUS):

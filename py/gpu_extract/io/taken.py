@@ -1,7 +1,7 @@
-"""Images that are taken out of a file while it is looked through: read, or unpacked, and made native in one go.
+"""Images taken out of a file during the first pass over it: read or unpacked, and converted to native order, at once.
 
-Each piece is still in the cache when it is summed up and its numbers are turned round, so that the only memory that an
-image takes is its own; of a gzip file these bytes are kept nowhere else.
+Each piece is still in the cache when it is summed and byte-swapped, so that an image needs no memory except its own.
+The bytes of a gzip file are kept nowhere else.
 """
 from math import prod
 from typing import Any, NamedTuple
@@ -17,20 +17,20 @@ _ATTRIBUTE = "_gpu_extract_taken"
 
 
 class Taken(NamedTuple):
-    """An image in native byte order, and the sum of its numbers as they lie in the file."""
+    """An image in native byte order, and the sum of its numbers as stored in the file."""
 
     image: np.ndarray
     sum: int
 
 
 def can_be_taken(layout: Layout) -> bool:
-    """Whether an HDU is an image of two axes, of floats as they are."""
+    """Whether an HDU is an image with two axes of unscaled floats."""
     return layout.kind == "IMAGE" and layout.bitpix < 0 and not layout.scaled and len(layout.axes) == 2 \
         and layout.size == prod(layout.axes) * -layout.bitpix // 8 > 0
 
 
 def take_out(source: Source, layout: Layout) -> Taken:
-    """The image of an HDU; where the file ends before, what is behind is anything."""
+    """The image of an HDU; if the file ends before, the rest is undefined."""
     size = -layout.bitpix // 8
     image = np.empty(layout.axes[::-1], f"f{size}")
     raw = image.reshape(-1).view(np.uint8)
@@ -46,16 +46,16 @@ def take_out(source: Source, layout: Layout) -> Taken:
 
 
 def give(hdu: Any, taken: Taken) -> None:
-    """Leave an image with the HDU that it belongs to."""
+    """Attach an image to its HDU."""
     setattr(hdu, _ATTRIBUTE, [taken.image])
 
 
 def taken_of(hdu: Any) -> np.ndarray | None:
-    """The image that was left with an HDU: it is the caller's then. None where none was; InternalError where it is
-    gone, since its bytes may be nowhere."""
+    """Detach the image of an HDU, for the caller to own. None if there is none; raises InternalError if it was already
+    taken, since its bytes may be lost."""
     left = getattr(hdu, _ATTRIBUTE, None)
     if left is None:
         return None
     if not left:
-        raise InternalError(f"the image of HDU {hdu.name} was taken already")
+        raise InternalError(f"the image of HDU {hdu.name} was already taken")
     return left.pop()

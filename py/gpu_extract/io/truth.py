@@ -1,4 +1,4 @@
-"""Truth files: the spectra that a simulated frame was made of."""
+"""Truth files: the spectra of a simulated frame."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 class TruthFile:
     """The content of a truth file.
 
-    wave: (nwave,) Angstrom, middle of the bins; all light of a bin is at its middle
+    wave: (nwave,) Angstrom, centres of the bins; all light of a bin is at its centre
     flux: (nfibre, nwave) electron/Angstrom
     targets: (nfibre,) structured array with FIBRE (number on the camera), or None
     cards: header
@@ -28,12 +28,12 @@ class TruthFile:
 
     @property
     def fibres(self) -> np.ndarray:
-        """(nfibre,) fibre numbers on the camera; without a table of targets they count from 0."""
+        """(nfibre,) fibre numbers on the camera; counted from 0 without a table of targets."""
         return np.arange(len(self.flux)) if self.targets is None else self.targets["FIBRE"]
 
 
 def write_truth(path: FileName, truth: TruthFile) -> None:
-    """Write WAVELENGTH, FLUX and TARGETS. Raises OutputError where the file cannot be written."""
+    """Write WAVELENGTH, FLUX and TARGETS. Raises OutputError if the file cannot be written."""
     hdus = [image_hdu(None, "", cards=truth.cards, primary=True),
             image_hdu(truth.wave, "WAVELENGTH", bunit="Angstrom"),
             image_hdu(truth.flux, "FLUX", bunit="electron/Angstrom")]
@@ -43,7 +43,7 @@ def write_truth(path: FileName, truth: TruthFile) -> None:
 
 
 def read_truth(path: FileName) -> TruthFile:
-    """The spectra in a truth file. Raises InputError where it cannot be read or lacks WAVELENGTH or FLUX."""
+    """The spectra in a truth file. Raises InputError if it cannot be read or lacks WAVELENGTH or FLUX."""
     with open_fits(path) as hdus:
         wave = image_of(find(hdus, "WAVELENGTH"), 1)
         flux = image_of(find(hdus, "FLUX"))

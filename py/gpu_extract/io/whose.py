@@ -1,6 +1,7 @@
-"""Who writes a file: one process, told apart from every other one without a clock or a host's name.
+"""The identity of a file's writer: a process, distinguished from all others without a clock or a host name.
 
-And one run at a time works on an output: a lock on a file beside it, which ends with the run however that ends.
+Also claims on outputs, so that only one run at a time makes an output: a lock on a file beside it, which ends with the
+run in any case.
 """
 import fcntl
 import os
@@ -23,8 +24,8 @@ NAME_MAX = 255         # bytes of a name
 class Writer:
     """A process.
 
-    where: 8 hex digits that name the start of a machine's system and the processes seen there (a container has its
-        own); zeros where the system does not tell
+    where: 8 hex digits for the boot of a machine and the process namespace (a container has its own); zeros if the
+        system does not report them
     start: ticks from the start of the system to that of the process; pid: its number
     """
 
@@ -34,14 +35,14 @@ class Writer:
 
 
 def this_process() -> Writer:
-    """Who is asking."""
+    """The calling process."""
     pid = os.getpid()
     return Writer(_where(), _started(pid) or 0, pid)
 
 
 def is_gone(writer: Writer) -> bool | None:
-    """Whether a writer has ended; None where it cannot be known: on another machine, in another container, or before
-    the machine was started."""
+    """Whether a writer has ended; None if unknown: on another machine, in another container, or before the last
+    boot."""
     if writer.where == _NO_PROC or writer.where != _where():
         return None
     try:
@@ -55,13 +56,14 @@ def is_gone(writer: Writer) -> bool | None:
 
 
 def birth(pid: int) -> str | None:
-    """With its number it names one process of all machines; None where there is none, or the system does not tell."""
+    """A text that identifies a process on all machines, together with its number; None if there is none, or the system
+    does not report it."""
     started = _started(pid)
     return None if started is None else f"{_where()} {started}"
 
 
 def host() -> str:
-    """This machine's name, for people to read."""
+    """This machine's name, for display."""
     return socket.gethostname().split(".")[0]
 
 
@@ -77,7 +79,7 @@ def _where() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """Ticks at which a process was started, -1 for one that has ended and was not waited for; None if not told."""
+    """Ticks at which a process was started, -1 for one that has ended but was not waited for; None if unknown."""
     told = process_state(pid)
     if not told:
         return None
@@ -86,8 +88,8 @@ def _started(pid: int) -> int | None:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Make an empty file and hold it locked: who cannot lock it knows that its writer lives. The lock ends with the
-    process, however it ends; a file system without locks does without."""
+    """Make an empty file and hold it locked: others cannot lock it while its writer lives. The lock ends with the
+    process in any case; it is omitted on a file system without locks."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         lock(descriptor)
@@ -97,7 +99,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether somebody holds a file locked; None where the file system knows no locks, or it cannot be opened."""
+    """Whether a file is locked by another process; None if the file system has no locks, or it cannot be opened."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -110,7 +112,7 @@ def is_held(path: Path) -> bool | None:
 
 
 def lock(descriptor: int) -> bool | None:
-    """Lock an open file until it is closed: whether nobody else holds it; None where its file system knows no locks."""
+    """Lock an open file until it is closed. Returns whether that succeeded; None if its file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -121,22 +123,22 @@ def lock(descriptor: int) -> bool | None:
 
 
 class Claim:
-    """An output that is this run's to make, until `release`."""
+    """An output that only this run may make, until `release`."""
 
     def __init__(self, path: Path, descriptor: int | None):
         self._path, self._descriptor = path, descriptor
 
     def release(self) -> None:
-        """Leave it to others; nothing stays behind."""
+        """Release the claim; nothing is left behind."""
         if self._descriptor is not None:
             with suppress(OSError):
-                self._path.unlink(missing_ok=True)           # first: what is locked is never a file without a name
+                self._path.unlink(missing_ok=True)           # first, so that a locked file always has a name
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def claim(target: FileName) -> Claim | None:
-    """Claim an output; None where another run has. Where files cannot be made or locked, every run has all of them."""
+    """Claim an output; None if another run has claimed it. If files cannot be made or locked, every claim succeeds."""
     path = lock_name(target)
     while True:
         try:
@@ -148,11 +150,11 @@ def claim(target: FileName) -> Claim | None:
             return None
         if is_at(path, descriptor):
             return Claim(path, descriptor)
-        os.close(descriptor)             # who had it has removed it between the two calls
+        os.close(descriptor)             # its holder removed it between the two calls
 
 
 def remove_unclaimed(targets: Iterable[FileName]) -> None:
-    """Remove the locks of outputs that nobody holds: left by runs that were killed."""
+    """Remove lock files that are not held, left by killed runs."""
     for target in targets:
         if os.path.exists(lock_name(target)):
             left = claim(target)
@@ -161,7 +163,7 @@ def remove_unclaimed(targets: Iterable[FileName]) -> None:
 
 
 def lock_name(target: FileName) -> Path:
-    """The file whose lock says that somebody makes `target`."""
+    """The lock file of `target`."""
     path = Path(os.path.realpath(target))
     name = f".{path.name}.lock"
     if len(os.fsencode(name)) > NAME_MAX:
@@ -170,7 +172,7 @@ def lock_name(target: FileName) -> Path:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether an open file is what has this name."""
+    """Whether an open file is the one with this name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:

@@ -1,4 +1,4 @@
-"""Making HDUs and writing them: native arrays in, big-endian on disk, checksums in every HDU."""
+"""Makes HDUs and writes them: native arrays in, big-endian on disk, checksums in every HDU."""
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from gpu_extract.io.headers import header_of
 from gpu_extract.io.pack import write_packed, write_plain
 from gpu_extract.io.readback import keep_promise
 
-# in place of the date that astropy would put there: equal content gives equal files
+# instead of astropy's date, so that equal content gives equal files
 _CHECKSUM_COMMENT = "ones'-complement sum"
 
 
@@ -35,15 +35,15 @@ def table_hdu(rows: np.ndarray, name: str, *, units: Mapping[str, str] | None = 
     """A binary table HDU of a structured array; `comments` describe the columns."""
     hdu = fits.BinTableHDU(header=header_of(cards), name=name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VerifyWarning)       # names of columns are whatever they were
-        # not as an argument: that loads astropy.table, a tenth of a second
+        warnings.simplefilter("ignore", VerifyWarning)       # names of columns are unchanged
+        # not as an argument, which would load astropy.table for a tenth of a second
         try:
             hdu.data = fits.FITS_rec.from_columns(fits.ColDefs(_without_int8(rows)))
         except (ValueError, fits.VerifyError) as error:
-            raise InputError(f"{name}: a table of FITS cannot hold {_unfit(rows)}; leave it out, or make numbers or "
-                             "ASCII text of it") from error
+            raise InputError(f"{name}: a table of FITS cannot hold {_unfit(rows)}; leave it out, or convert it to "
+                             "numbers or ASCII text") from error
     for number, column in enumerate(rows.dtype.names or (), start=1):
-        if units and column in units:        # not by change_unit, which reaches the header only while writing
+        if units and column in units:        # not by change_unit, which changes the header only while writing
             hdu.header.set(f"TUNIT{number}", units[column], after=f"TFORM{number}")
         if comments and column in comments:
             hdu.header.comments[f"TTYPE{number}"] = comments[column]
@@ -61,7 +61,7 @@ def _unfit(rows: np.ndarray) -> str:
 
 
 def table_hdus(name: str, table: tuple[np.ndarray, Mapping[str, str]] | None) -> list[fits.BinTableHDU]:
-    """The HDU of some rows, with what each column means as its comment; nothing for None."""
+    """The HDU of some rows, with the meaning of each column as a comment; nothing for None."""
     return [] if table is None else [table_hdu(table[0], name, comments=table[1])]
 
 
@@ -72,7 +72,7 @@ def fibermap_hdus(table: FiberMap | None) -> list[fits.BinTableHDU]:
 
 
 def _without_int8(rows: np.ndarray) -> np.ndarray:
-    """The same rows with int8 columns as int16: astropy would take int8 for true and false."""
+    """The same rows with int8 columns as int16, because astropy would write int8 as bool."""
     fields: Mapping[str, Any] = rows.dtype.fields or {}
     wider = {name: np.dtype((np.int16, dtype.shape)) if dtype.base == np.int8 else dtype
              for name, (dtype, *_) in fields.items()}
@@ -84,10 +84,10 @@ def write_hdus(path: FileName, hdus: Sequence[Any], commit: Commit = at_once, *,
 
     read_back: read it back before it gets its name, see io.readback
 
-    Raises OutputError, and InputError where the name is not that of a FITS file, gzipped or not.
+    Raises OutputError, and InputError if the name is not that of a FITS file, gzipped or not.
     """
     check_target(path, endings=FITS_ENDINGS)
-    whole = fits.HDUList(list(hdus))     # adds EXTEND to the primary: before the sums, not after
+    whole = fits.HDUList(list(hdus))     # adds EXTEND to the primary, which must precede the sums
     for hdu in whole:
         hdu.add_checksum(when=_CHECKSUM_COMMENT)
     content = content_of(whole)

@@ -47,7 +47,7 @@ def _digest() -> list[str]:
     try:
         return [kernel_digest.digest()]
     except OSError as error:
-        log.warning(f"sources cannot be read ({error}): kernels are compiled anew by each process")
+        log.warning(f"sources cannot be read ({error}): each process compiles its kernels again")
         return []
 
 

@@ -84,12 +84,12 @@ class Store:
         """Keep something under a name; where that cannot be, it is said once, and work goes on."""
         if self.folder is None:
             if self._why:
-                self._say(f"kernels cannot be kept ({self._why}): each process compiles them anew; set NUMBA_CACHE_DIR "
-                          "to a folder of yours that can be written to")
+                self._say(f"kernels cannot be cached ({self._why}): each process compiles them again; set "
+                          "NUMBA_CACHE_DIR to a writable folder that you own")
                 self._why = ""
             return
         if self._why:
-            log.info(f"{self._why}: kernels are kept in {self.folder}")
+            log.info(f"{self._why}: kernels are cached in {self.folder}")
             self._why = ""
         temporary = self.folder / f".{name}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
@@ -100,7 +100,7 @@ class Store:
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            self._say(f"{self.folder}: a kernel cannot be kept ({error.strerror}): from here on each process compiles "
+            self._say(f"{self.folder}: a kernel cannot be cached ({error.strerror}): from now on each process compiles "
                       "its own")
             self.folder = None
 
@@ -118,8 +118,8 @@ class Store:
         """Say, once in a process, that an entry is of no use, and what is done about it."""
         if not self._said_damaged:
             self._said_damaged = True
-            self._say(f"{name} in {' and '.join(map(str, self._readable))}: {why}; it is compiled anew, and so is "
-                      "whatever else is damaged there")
+            self._say(f"{name} in {' and '.join(map(str, self._readable))}: {why}; it is compiled again, like any "
+                      "other damaged kernel there")
 
     def _read(self, name: str) -> bytes | None:
         for folder in self._readable:
@@ -133,9 +133,9 @@ class Store:
                 continue
             start, content = len(_MAGIC) + _SUM, found[len(_MAGIC) + _SUM:]
             if not ours:
-                self.discard(name, "others than its user may have written it")
+                self.discard(name, "other users may have written it")
             elif found[:start] != _MAGIC + self._sum(name, content):
-                self.discard(name, "it is damaged, or not of this machine and version")
+                self.discard(name, "it is damaged, or was made by another machine or version")
             else:
                 return content
         return None
@@ -145,7 +145,7 @@ class Store:
         return hashlib.sha256(f"{self.digest} {name}\n".encode() + content).digest()
 
 
-_NOT_OURS = "belongs to another user, or can be written to by others"
+_NOT_OURS = "belongs to another user, or is writable by others"
 
 
 def _usable(root: Path, folder: Path) -> str:
@@ -162,5 +162,5 @@ def _usable(root: Path, folder: Path) -> str:
         if not (trusted(os.stat(root)) and trusted(os.stat(folder))):
             return _NOT_OURS
     except OSError as error:
-        return f"cannot be looked at ({error.strerror})"
-    return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written to"
+        return f"cannot be accessed ({error.strerror})"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "is not writable"

@@ -116,8 +116,8 @@ def solve_bundle(design: scipy.sparse.csc_matrix, image: Image, nfibre: int, *, 
     """
     count = design.shape[1]
     if count > BINS_MAX:
-        raise InputError(f"the oracle was given {count} bins in one bundle, it takes at most {BINS_MAX}: "
-                         "choose fewer fibres, a shorter wavelength range or less padding")
+        raise InputError(f"the oracle was given {count} bins in one bundle, must be at most {BINS_MAX}: choose fewer "
+                         "fibres, a shorter wavelength range or less padding")
     w = np.where(image.ivar > 0, image.ivar, 0).astype(float).ravel()
     p = np.where(w > 0, image.pix.ravel(), 0).astype(float)
     weight = design.T @ w

@@ -82,8 +82,8 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
         found = None
     if found is None:
         if dark is None:
-            raise InputError("no read noise to be had: the image has no READNOISE, no OBSRDNA to D in its header, and "
-                             "no good pixels without light to derive it from; give one of these, or --passes 1")
+            raise InputError("the read noise is unknown: the image has no READNOISE, no OBSRDNA to D in its header, "
+                             "and no good pixels without light to derive it from; give one of these, or --passes 1")
         found = ReadNoise(dark, split, "ivar")
     noise = np.concatenate([found.squared((int(row), 0), (1, pix.shape[1])) for row in rows])
     _check_electrons(ivar, pix, noise)
@@ -94,9 +94,9 @@ def too_quiet(noise: ReadNoise | None) -> str:
     """That read noise is so low that a model of counts is not enough beside lines, or nothing."""
     if noise is None or noise.median >= QUIET:
         return ""
-    return (f"the read noise is {noise.median:.2g} electron: errors beside lines may be far too small in several "
-            "passes, as pixels there have next to no variance where the model is below 0; give an ivar of the light "
-            "expected, and --passes 1")
+    return (f"the read noise is {noise.median:.2g} electron: with several passes, errors beside lines may be far too "
+            "small, as pixels there have almost no variance where the model is below 0; give an ivar of the expected "
+            "light, and --passes 1")
 
 
 def _sample(image: Image) -> tuple[Array, Array, np.ndarray]:
@@ -160,8 +160,9 @@ def _check_electrons(ivar: Array, pix: Array, noise: Array) -> None:
         return
     unit = float(np.median(light[lit] / pix[lit]))
     if not 1 / UNIT <= unit <= UNIT:
-        raise InputError(f"the variance of bright pixels is {unit:.3g} times their light, in electrons it is 1: "
-                         "further passes need an image in electrons; convert it (ivar too), or give --passes 1")
+        raise InputError(f"the variance of bright pixels is {unit:.3g} times their light, must be 1 times, as in "
+                         "electrons: further passes need an image in electrons; convert it and its ivar, or give "
+                         "--passes 1")
 
 
 def weigh(cut: Cut, noise: Array, own: np.ndarray, others: np.ndarray, error: float = 0.0) -> None:

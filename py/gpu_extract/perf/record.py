@@ -101,7 +101,7 @@ def read_run(path: Path) -> Run:
 
     Raises InputError where the file cannot be read or is something else.
     """
-    return read_json(path, parse_run, "a file that --perf wrote")
+    return read_json(path, parse_run, "a file written by --perf")
 
 
 def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
@@ -110,7 +110,7 @@ def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
         with reading(path):
             content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not whole JSON ({error}): give {wanted}") from error
+        raise InputError(f"{path} is not complete JSON ({error}): give {wanted}") from error
     with about(str(path)):
         return parse(content)
 
@@ -120,15 +120,15 @@ def parse_run(content: Any) -> Run:
     try:
         schema = content["schema"]
         if schema not in (1, SCHEMA):
-            raise InputError(f"a record of schema {schema!r}; 1 to {SCHEMA} are known: use a newer gpu_perf")
+            raise InputError(f"a record of schema {schema!r}, must be 1 to {SCHEMA}: use a newer gpu_perf")
         single = "ranks" not in content
         ranks = [_rank(r) for r in ([content] if single else content["ranks"])]
         facts = {k: v for k, v in content.items() if k not in ("ranks", "spans")}
         _check_facts(facts)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise InputError("not a record of a run: give a file that --perf wrote") from error
+        raise InputError("not a record of a run: give a file written by --perf") from error
     if not ranks:
-        raise InputError("a record without ranks: give a file that --perf wrote")
+        raise InputError("a record without ranks: give a file written by --perf")
     return Run(tuple(sorted(ranks, key=lambda r: r.rank)), facts)
 
 

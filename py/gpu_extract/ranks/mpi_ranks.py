@@ -191,7 +191,7 @@ class MpiComm(Comm):
         speaker = int(lowest[0])
         if speaker == self.size:
             if lowest[1] != -lowest[2]:
-                raise InternalError(f"ranks have come to different places; rank {self.rank} of {self.size}: {verb}")
+                raise InternalError(f"ranks are at different steps; rank {self.rank} of {self.size}: {verb}")
             return
         said = json.dumps([_public_class(failure), str(failure)]) if speaker == self.rank else ""
         name, message = json.loads(transport.broadcast_text(self._comm, said, speaker))

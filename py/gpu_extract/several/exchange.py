@@ -62,9 +62,9 @@ def _started(job: Job, start: Draft, image: Image, comm: Comm) -> PastOf:
     """The past that a draft tells of, of all bundles on all ranks. Raises InputError where it is another job's."""
     if start.shape != image.shape or start.bundles != job.plan.bundles or \
             not np.array_equal(start.wave, job.plan.extended):
-        raise InputError("the draft to start from is of another image size, PSF or wavelength grid, or of an image "
-                         f"whose masks ask for fewer bins beyond the ends ({start.pad}, now {job.decay.beyond}); make "
-                         "it anew, without a start, with the same PSF and settings")
+        raise InputError("the starting draft belongs to another image size, PSF or wavelength grid, or to an image "
+                         f"whose masks need fewer bins beyond the ends ({start.pad}, now {job.decay.beyond}); make it "
+                         "again, without a start, with the same PSF and settings")
     lights = dict(enumerate(start.lights))
     return _after(_Own(lights, list(lights) if comm.rank == 0 else []), job, comm)
 

@@ -130,11 +130,11 @@ class SimConfig:
         if not -0.5 < self.psf_error < 0.5:
             yield f"psf_error is {self.psf_error:g}, must lie between -0.5 and 0.5"
         if self.tails and self.band in TABLES:
-            yield f"tails is {self.tails:g}, and spots of camera {self.band}, which are tables, have none"
+            yield f"tails is {self.tails:g}, but spots of camera {self.band} are tables, which have none: leave it out"
         if not all(-20 <= shift <= 20 for shift in self.flexure):
             yield f"flexure is {self.flexure[0]:g},{self.flexure[1]:g}, must lie between -20 and 20 pixels"
         if self.exact_lines and self.flavor != "arc":
-            yield f"exact_lines is for arcs, and flavor is {self.flavor}"
+            yield f"exact_lines is for arcs only, but flavor is {self.flavor}: leave it out, or simulate an arc"
         if self.truth_grid is not None:
             first, last, step = self.truth_grid
             if not (all(math.isfinite(w) for w in self.truth_grid) and 0 < first < last and 0.02 <= step <= 5):

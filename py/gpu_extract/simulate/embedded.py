@@ -61,8 +61,8 @@ def embedded_there(specmin: int, nspec: int | None) -> EmbeddedFiles | None:
 def _cache() -> Path:
     folder = cache_folder()
     if folder is None:
-        raise OutputError("you have no home folder to keep a simulated frame in; set XDG_CACHE_HOME to a folder that "
-                          "can be written to, or give -i and -p")
+        raise OutputError("there is no home folder for the simulated frame; set XDG_CACHE_HOME to a writable folder, "
+                          "or give -i and -p")
     return folder
 
 
@@ -71,7 +71,7 @@ def embedded_config(specmin: int, nspec: int | None) -> SimConfig:
     detector = DETECTORS[EMBEDDED.band]
     if not 0 <= specmin < detector.nfibre or (nspec is not None and nspec < 1):
         raise InputError(f"fibres from {specmin} on, {nspec} of them: the embedded frame has fibres 0 to "
-                         f"{detector.nfibre - 1}; choose --specmin and --nspec among them")
+                         f"{detector.nfibre - 1}; choose --specmin and --nspec within them")
     size = detector.bundlesize
     last = detector.nfibre if nspec is None else min(specmin + nspec, detector.nfibre)
     lo, hi = specmin // size * size, -(-last // size) * size

@@ -61,8 +61,8 @@ def fibres_made(config: SimConfig) -> tuple[int, int]:
     detector = DETECTORS[config.band]
     nspec = config.nspec if config.nspec is not None else detector.nfibre - config.specmin
     if nspec < 1:
-        raise ConfigError(f"specmin is {config.specmin}, but camera {config.camera} has {detector.nfibre} fibres: "
-                          "give nspec for more of them, or a lower specmin")
+        raise ConfigError(f"specmin is {config.specmin}, but camera {config.camera} has {detector.nfibre} fibres: give "
+                          "nspec to simulate more, or a lower specmin")
     size = detector.bundlesize
     made = config.specmin // size * size, -(-(config.specmin + nspec) // size) * size
     count = -(-made[1] // detector.nfibre) * detector.nfibre        # of the detectors that hold these

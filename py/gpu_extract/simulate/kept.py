@@ -39,8 +39,8 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
                 remove_leftovers([folder])
                 _make(folder, make)
     except OSError as error:
-        raise OutputError(f"{root}: the cache cannot be written ({error.strerror or error}); set XDG_CACHE_HOME "
-                          "to a folder that can, or give the files by name") from error
+        raise OutputError(f"{root}: the cache cannot be written ({error.strerror or error}); set XDG_CACHE_HOME to a "
+                          "writable folder, or give the files by name") from error
     return folder
 
 
@@ -50,7 +50,7 @@ def complaint_of(folder: Path) -> str | None:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="ascii"))
         for name, entry in manifest["files"].items():
             if (folder / name).stat().st_size != entry["size"] or _sha256(folder / name) != entry["sha256"]:
-                return f"{name} is not what it was"
+                return f"{name} has changed"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "incomplete"
     return None

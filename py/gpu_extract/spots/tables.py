@@ -59,7 +59,7 @@ def stamps_of(psf: PsfModel, waves: Array, positions: tuple[int, int]) -> Array:
     """
     ny, nx = psf.stamp
     if psf.offset != (ny // 2 - 0.5, nx // 2 - 0.5):
-        raise InputError(f"{psf.name}: its stamps have {nx} x {ny} pixels, a table needs odd numbers")
+        raise InputError(f"{psf.name}: its stamps have {nx} x {ny} pixels, must be odd numbers for a table")
     table = np.empty((psf.nfibre, len(waves), *positions, ny, nx))
     for p in range(positions[0]):
         for q in range(positions[1]):

@@ -1,4 +1,4 @@
-"""gpu_perf: where the time of a run went, what bounds it, and what to do about it."""
+"""gpu_perf: reports where the time of a run went, what bounds it, and what to do about it."""
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 PROG, INFO = "gpu_perf", "the output of gpu_stress info --json, or 'here'"
 DESCRIPTION = """\
-Say where the time of a run went, what bounds it, and what to do about it; from the record
-that gpu_extract --perf writes, from an export of Nsight Systems, or from a profile of Python."""
+Report where the time of a run went, what bounds it, and what to do about it. The input is the record
+that gpu_extract --perf writes, an export of Nsight Systems, or a profile of Python."""
 
 EPILOG = """\
 examples
@@ -22,7 +22,7 @@ examples
   gpu_perf report run.json --html run.html --ceilings here
   gpu_perf report run8.json --reference run1.json       scaling from 1 to 8 ranks
   nsys export --type sqlite run.nsys-rep && gpu_perf nsys run.sqlite --html run.html
-  gpu_perf talp run.json -o talp.json                   TALP's JSON, for its pages and scripts
+  gpu_perf talp run.json -o talp.json                   TALP's JSON, for TALP's own tools
   gpu_perf talp talp.json --reference talp1.json        metrics of a file that TALP wrote
   gpu_perf proflog profile.out
 
@@ -35,25 +35,26 @@ def build_parser() -> Parser:
     parser = Parser(PROG, DESCRIPTION, EPILOG)
     add_common_options(parser)
     command = parser.commands()
-    report = command("report", "the report on a run, from the record of --perf")
+    report = command("report", "report on a run, from the record of --perf")
     report.add_argument("file", metavar="RUN.json", help="written by gpu_extract --perf")
     report.add_argument("--reference", metavar="RUN.json",
-                        help="a run of the same work to compare with, usually on one rank: gives scaling and speed-up")
+                        help="record of a run of the same work, usually on one rank; gives scaling and speed-up")
     report.add_argument("--focus", metavar="STAGE",
-                        help="look at one outer stage only, e.g. extract (default: the whole run)")
+                        help="report on one outer stage only, e.g. extract (default: the whole run)")
     report.add_argument("--ceilings", metavar="FILE|here",
-                        help="what the machine can do: the output of gpu_stress info --json, or 'here' to measure now")
-    profile = command("nsys", "the report on an export of Nsight Systems")
+                        help="rates of the machine: the output of gpu_stress info --json, or 'here' to measure them "
+                             "now")
+    profile = command("nsys", "report on an export of Nsight Systems")
     profile.add_argument("file", metavar="FILE.sqlite", help="made by nsys export --type sqlite")
     for each in (report, profile):
-        each.add_argument("--html", metavar="FILE.html", help="also write a page for a browser")
-        each.add_argument("--quiet", action="store_true", help="print no tables, only the verdict")
-    talp = command("talp", "metrics as TALP (DLB) defines them, and its JSON",
-                   description="Metrics as TALP, the profiler of DLB, defines them; from its JSON, or from a record of "
-                               "--perf, which -o writes as TALP's JSON.")
+        each.add_argument("--html", metavar="FILE.html", help="also write the report as an HTML page")
+        each.add_argument("--quiet", action="store_true", help="print only the verdict, no tables")
+    talp = command("talp", "metrics as defined by TALP (DLB), and its JSON",
+                   description="Print metrics as defined by TALP, the profiler of DLB, from its JSON or from a record "
+                               "of --perf. -o writes the record as TALP's JSON.")
     talp.add_argument("file", metavar="FILE.json", help="written by TALP (--talp-output-file=FILE.json) or by --perf")
     talp.add_argument("--reference", metavar="FILE.json",
-                      help="the same of a run of the same work, usually on one rank: gives scaling and speed-up")
+                      help="file of a run of the same work, usually on one rank; gives scaling and speed-up")
     talp.add_argument("-o", "--output", metavar="TALP.json", help="write a record of --perf as TALP's JSON")
     add_proflog(command)
     return parser
@@ -113,9 +114,9 @@ def _talp(args: argparse.Namespace) -> None:
 
 
 def ceilings(where: str | None) -> dict[str, float]:
-    """What a machine can do: float64 operations and bytes per second, from a file or measured now.
+    """The ceilings of a machine: float64 operations and bytes per second, from a file or measured now.
 
-    Raises InputError where the file is something else.
+    Raises InputError if the file is something else.
     """
     if where is None:
         return {}
@@ -133,11 +134,11 @@ def _ceilings(info: Any) -> dict[str, float]:
         measured = info["cpu"]["measured"]
         return {"flops": float(measured["float64"]), "bandwidth": 2 * float(measured["pageable"]["up"])}
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"it has no measurements of a processor: give {INFO}") from error
+        raise InputError(f"has no measurements of a processor: give {INFO}") from error
 
 
 def write_page(path: str, text: str, what: str = "page") -> None:
-    """One file of text, whole or not at all."""
+    """Write a text file, completely or not at all."""
     from gpu_extract.io.atomic import write_text
 
     write_text(path, text)

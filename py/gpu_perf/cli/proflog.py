@@ -1,22 +1,22 @@
-"""proflog, a command of gpu_perf and of gpu_stress: what Python's own profiler recorded, as text."""
+"""proflog, a command of gpu_perf and of gpu_stress: prints the record of Python's own profiler."""
 import argparse
 from collections.abc import Callable
 
 from gpu_extract.cli.common import Parser, at_least, say
 from gpu_extract.errors import InputError, reading
 
-_DICTIONARY = b"{", b"\xfb"      # what marshal's own begin with, the second where it refers to itself
+_DICTIONARY = b"{", b"\xfb"      # first bytes of marshal's dictionaries, the second if one refers to itself
 
 
 def add_proflog(command: Callable[..., Parser]) -> None:
     """Add the command; command: of Parser.commands."""
     add = command("proflog", "print a cProfile dump sorted by cumulative time").add_argument
     add("file", metavar="FILE", help="made by python -m cProfile -o FILE ...")
-    add("-n", "--top", type=int, metavar="N", help="only the first N lines")
+    add("-n", "--top", type=int, metavar="N", help="print only the first N lines")
 
 
 def print_profile(args: argparse.Namespace) -> None:
-    """Print a dump, sorted by cumulative time. Raises InputError where the file is none."""
+    """Print a dump, sorted by cumulative time. Raises InputError if the file is not one."""
     import pstats
     from io import StringIO
 
@@ -24,7 +24,7 @@ def print_profile(args: argparse.Namespace) -> None:
     try:
         with reading(args.file):
             with open(args.file, "rb") as dump:
-                if dump.read(1)[:1] not in _DICTIONARY:       # marshal believes what other files say of their size
+                if dump.read(1)[:1] not in _DICTIONARY:       # marshal would trust a size in any other file
                     raise ValueError
             stats = pstats.Stats(args.file, stream=lines)
     except (EOFError, TypeError, ValueError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""gpu_sweep: how the extraction scales, under one command."""
+"""gpu_sweep: measures how the extraction scales."""
 import argparse
 import shutil
 import sys
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PROG, WARM_UP = "gpu_sweep", "warm-up-"
 DESCRIPTION = """\
-Run gpu_extract in many ways, repeatedly and interleaved, and say how it scales: strong (a fixed
+Run gpu_extract in many ways, repeatedly and interleaved, and report how it scales: strong (a fixed
 frame on more ranks) and weak (one bundle per rank) over ranks, ranks per GPU, MPS, cores and tiles."""
 
 EPILOG = """\
@@ -36,7 +36,7 @@ examples
   gpu_sweep run out --ranks 1,2 -- -i image.fits -p psf.fits -w 5760,7620,0.8
   gpu_sweep report out                                 table, plots, report.html
 
-Stopped, it goes on where it was when it is started again with the same command.
+A sweep that was stopped continues when the same command is started again.
 
 exit codes
   0 done   1 a point failed   2 usage or input   3 output   4 internal error
@@ -48,45 +48,47 @@ def build_parser() -> Parser:
     parser = Parser(PROG, DESCRIPTION, EPILOG)
     add_common_options(parser)
     command = parser.commands()
-    _run_options(command("run", "run the points that are not there yet, then report",
-                         epilog="Options of gpu_extract for every run go behind --"))
-    report = command("report", "table and plots of what is there")
-    report.add_argument("folder", metavar="FOLDER", help="of gpu_sweep run")
+    _run_options(command("run", "run the points that are missing, then report",
+                         epilog="Options after -- are passed to gpu_extract in every run."))
+    report = command("report", "print the table and plot the points that exist")
+    report.add_argument("folder", metavar="FOLDER", help="folder of gpu_sweep run")
     _both(report)
     return parser
 
 
 def _run_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", metavar="FOLDER", help="for records, table and plots; an interrupted sweep goes on there")
-    add("--modes", type=NAMES, default="strong,weak", metavar="LIST", help="strong, weak or both (default)")
+    add("folder", metavar="FOLDER", help="folder for records, table and plots; an interrupted sweep continues from it")
+    add("--modes", type=NAMES, default="strong,weak", metavar="LIST", help="strong, weak or both (default both)")
     add("--ranks", type=NUMBERS, default="1,2", metavar="LIST", help="numbers of ranks (default 1,2)")
-    add("--cores", type=NAMES, default="auto", metavar="LIST", help="out of auto, banded, dense (default auto)")
-    add("--tiles", type=NUMBERS, metavar="LIST", help="wavelength bins of a tile (default: as gpu_extract chooses)")
-    add("--per-gpu", type=NUMBERS, default="0", metavar="LIST", help="ranks that share a GPU; 0: no GPU (default)")
+    add("--cores", type=NAMES, default="auto", metavar="LIST", help="cores: any of auto, banded, dense (default auto)")
+    add("--tiles", type=NUMBERS, metavar="LIST", help="wavelength bins per tile (default: chosen by gpu_extract)")
+    add("--per-gpu", type=NUMBERS, default="0", metavar="LIST", help="numbers of ranks that share a GPU; 0 (default) "
+                                                                     "for no GPU")
     add("--mps", type=NAMES, default="off", metavar="LIST",
-        help="off, on or off,on: GPUs under the Multi-Process Service")
+        help="use the Multi-Process Service: off (default), on, or off,on")
     add("-n", "--nspec", type=int, default=500, metavar="N", help="fibres of the frame in strong scaling (default 500)")
     add("--bundle", type=int, default=25, metavar="N", help="fibres of each rank in weak scaling (default 25)")
-    add("--repeats", type=int, default=3, metavar="N", help="of every point, interleaved (default 3)")
+    add("--repeats", type=int, default=3, metavar="N", help="repeats of every point, interleaved (default 3)")
     add("--launcher", default="auto", metavar="NAME", choices=("auto", "mpiexec", "srun", "sbatch", "none"),
-        help="mpiexec, srun, sbatch (one job for each point), none; auto (default): srun inside a Slurm job, "
-             "else mpiexec")
-    add("--launcher-options", default="", metavar="WORDS", help="for the launcher, e.g. --launcher-options=--mpi=pmi2")
-    add("--timeout", type=float, metavar="T", help="end a point after so many seconds")
-    add("--retry", action="store_true", help="run again what failed, was killed or timed out")
+        help="mpiexec, srun, sbatch (one job per point), none, or auto (default): srun inside a Slurm job, else "
+             "mpiexec")
+    add("--launcher-options", default="", metavar="WORDS", help="options for the launcher, e.g. "
+                                                                "--launcher-options=--mpi=pmi2")
+    add("--timeout", type=float, metavar="T", help="end a point after this many seconds")
+    add("--retry", action="store_true", help="repeat points that failed, were killed or timed out")
     add("--no-warm-up", dest="warm_up", action="store_false",
-        help="do not begin with a run that is not measured (it compiles kernels and makes the simulated frame)")
+        help="skip the unmeasured first run, which compiles kernels and makes the simulated frame")
     _both(parser)
 
 
 def _both(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--time", default="extract", metavar="WHAT", choices=("extract", "run", "command"),
-        help="what efficiencies are of: extract (default; the extraction with its communication), run (with reading, "
-             "writing and starting) or command (with the launcher)")
+        help="the time that efficiencies refer to: extract (default; the extraction with its communication), run (also "
+             "start-up, reading and writing) or command (also the launcher)")
     add("--markdown", metavar="FILE.md", help="also write the table in Markdown")
-    add("--no-plots", dest="plots", action="store_false", help="no plots (without matplotlib)")
+    add("--no-plots", dest="plots", action="store_false", help="make no plots (needs no matplotlib)")
     add("--no-reference", dest="reference", action="store_false",
         help="leave the published figures of 2020 out of the plots")
 
@@ -105,13 +107,13 @@ def _body(args: argparse.Namespace, options: Sequence[str]) -> int:
     if args.command == "run":
         code = _run(args, options)
     elif options:
-        raise InputError("options of gpu_extract behind -- are for gpu_sweep run: leave them out")
+        raise InputError("options of gpu_extract after -- are for gpu_sweep run only: leave them out")
     _report(args)
     return code
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Whatever the report could fail with after hours of runs. Raises InputError, OutputError."""
+    """Check before the runs what could fail in the report after hours. Raises InputError, OutputError."""
     from gpu_extract.io.atomic import check_apart, check_folder, check_target
     from gpu_perf.outcomes import STATE
 
@@ -150,17 +152,17 @@ def _run(args: argparse.Namespace, options: Sequence[str]) -> ExitCode:
 
 
 def _judge_warm_up(outcomes: "Sequence[Outcome]") -> None:
-    """Raise InputError where gpu_extract refuses what it is given: it would refuse the points as well, one by one."""
+    """Raise InputError if gpu_extract refuses its options, because it would refuse them at every point."""
     for outcome in outcomes:
         if any(process.code == ExitCode.INPUT for process in outcome.processes):
             fibres, said = outcome.name.removeprefix(WARM_UP), outcome.said.removeprefix("gpu_extract: error: ")
-            raise InputError(f"the warm-up with {fibres} fibres is refused ({said}): give -n, --bundle and --ranks for "
-                             "the fibres that there are, or other options behind --")
+            raise InputError(f"the warm-up with {fibres} fibres is refused ({said}): give -n, --bundle and --ranks "
+                             "that fit the number of fibres, or other options after --")
     _complain(outcomes)
 
 
 def _complain(outcomes: "Sequence[Outcome]") -> int:
-    """Name what failed, one line each; returns how many did."""
+    """Report failures, one line each; returns their number."""
     failed = [o for o in outcomes if o.status != "ok"]
     for outcome in failed:
         log.error(f"{outcome.name} repeat {outcome.repeat}: {outcome.status}: {outcome.said}")
@@ -168,7 +170,7 @@ def _complain(outcomes: "Sequence[Outcome]") -> int:
 
 
 def space_of(args: argparse.Namespace) -> "Space":
-    """The sweep that the options ask for. Raises InputError."""
+    """The sweep from the options. Raises InputError."""
     from gpu_perf.sweep import Space
 
     return Space(args.modes, args.ranks, args.cores, args.tiles or (None,), args.per_gpu, args.mps, args.nspec,
@@ -178,7 +180,7 @@ def space_of(args: argparse.Namespace) -> "Space":
 def find_launcher(name: str, words: str, *, several: bool) -> "Launch":
     """The launcher by its name; auto: srun inside a Slurm job, else the mpiexec of this Python's environment.
 
-    Raises InputError where it is not there.
+    Raises InputError if it was not found.
     """
     import os
     import shlex
@@ -195,7 +197,7 @@ def find_launcher(name: str, words: str, *, several: bool) -> "Launch":
         return Launch("none", (), wrap)
     found = (shutil.which(name, path=beside) if name == "mpiexec" else None) or shutil.which(name)
     if found is None:
-        raise InputError(f"--launcher {name}: there is no {name} here; install the extra mpi, or name another launcher")
+        raise InputError(f"--launcher {name}: {name} was not found; install the extra mpi, or give another launcher")
     return Launch(name, (found, *shlex.split(words)), wrap)
 
 

@@ -1,4 +1,4 @@
-"""gpu_track: run times over the commits of a project; which of them changed what."""
+"""gpu_track: run times over the commits of a project, and which commits changed them."""
 import argparse
 import platform
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 PROG = "gpu_track"
 STORE = "track.sqlite"
 DESCRIPTION = """\
-Keep the history of run times: measure commits with a representative problem, store the results,
-show them on a page, and find the commit that made something slower."""
+Keep a history of run times: measure commits with a representative problem, store the results, show
+them on a page, and find the commit that made something slower."""
 
 EPILOG = """\
 examples
   gpu_track run                         measure HEAD of the project in this folder
-  gpu_track run v0.1..HEAD --every 5    every fifth commit of a range, in throw-away copies
-  gpu_track page -o site                a page to click through
+  gpu_track run v0.1..HEAD --every 5    every fifth commit of a range, in temporary copies
+  gpu_track page -o site                an interactive page
   gpu_track check                       exit code 1 if something became slower, beyond noise
   gpu_track baseline 3f87ff9            what 1.0 stands for
   gpu_track import times.csv --series old-code --dates commits.txt
@@ -46,41 +46,45 @@ def build_parser() -> Parser:
 
     _run_options(command("run", "measure a commit or a range of commits"))
     add = command("page", "build the site")
-    add("-o", "--output", metavar="FOLDER", default="track", help="for index.html and its companions (default track)")
+    add("-o", "--output", metavar="FOLDER", default="track", help="folder for index.html and its companions (default "
+                                                                  "track)")
     _selection(add)
     add = command("check", "exit code 1 if a component is slower than at the baseline, beyond noise")
     _selection(add)
-    add("--since", metavar="COMMIT", help="only regressions after this commit (default: the baseline)")
+    add("--since", metavar="COMMIT", help="report only regressions after this commit (default: the baseline)")
     add = command("baseline", "choose the commit that 1.0 stands for")
-    add("commit", metavar="COMMIT", help="the beginning of its hash")
-    add("--series", metavar="NAME", help="default: all series that have it")
+    add("commit", metavar="COMMIT", help="beginning of the commit's hash")
+    add("--series", metavar="NAME", help="only this series (default: all series that have the commit)")
     add = command("import", "add figures measured elsewhere: CSV, or a list of commits and dates")
-    add("file", metavar="FILE", help='CSV with a column commit or date and one for each figure, or lines HASH|SECONDS '
-        'as git log --format="%%h|%%ct" prints them')
+    add("file", metavar="FILE", help="CSV file with a column commit or date and one column per figure, or lines "
+                                     'HASH|SECONDS as printed by git log --format="%%h|%%ct"')
     add("--series", metavar="NAME", help="the series to add to (default: the file's name)")
-    add("--dates", metavar="FILE", help="lines HASH|SECONDS that date the commits of a CSV file")
+    add("--dates", metavar="FILE", help="file of lines HASH|SECONDS with the dates of the commits of a CSV file")
     _repository(add)
     add = command("asv", "export to asv's format, for asv publish")
-    add("-o", "--output", metavar="FOLDER", default="asv", help="for asv.conf.json and results (default asv)")
+    add("-o", "--output", metavar="FOLDER", default="asv", help="folder for asv.conf.json and results (default asv)")
     _repository(add)
-    command("list", "the series, their commits and what failed")
+    command("list", "list the series, their commits and failures")
     return parser
 
 
 def _run_options(add: Any) -> None:
     add("commits", metavar="COMMIT|A..B", nargs="?", default="HEAD", help="default HEAD")
     add("--problem", metavar="NAME", default="r-50", help="r-50 (default), r-25, r-25-dense or tiny (etc/track.ini)")
-    add("--repeats", type=int, metavar="N", default=5, help="good repeats that a commit is to have (default 5)")
-    add("--every", type=int, metavar="N", default=1, help="of a range, only each Nth commit, from the newest")
-    add("--most", type=int, metavar="N", help="of a range, not more than the newest N")
-    add("--together", type=int, metavar="N", default=4, help="commits whose repeats are interleaved (default 4)")
+    add("--repeats", type=int, metavar="N", default=5, help="successful repeats per commit (default 5)")
+    add("--every", type=int, metavar="N", default=1, help="measure only every Nth commit of a range, counted from the "
+                                                          "newest")
+    add("--most", type=int, metavar="N", help="measure at most the newest N commits of a range")
+    add("--together", type=int, metavar="N", default=4, help="number of commits whose repeats are interleaved (default "
+                                                             "4)")
     add("--machine", metavar="NAME", default=platform.node(), help="name of this machine in the store")
     _repository(add)
 
 
 def _selection(add: Any) -> None:
-    add("--series", metavar="NAME", action="append", default=[], help="only this series; may be repeated")
-    add("--baseline", metavar="COMMIT", help="what 1.0 stands for (default: as chosen, else the oldest)")
+    add("--series", metavar="NAME", action="append", default=[], help="only this series; may be given several times")
+    add("--baseline", metavar="COMMIT", help="commit that 1.0 stands for (default: as chosen by gpu_track baseline, "
+                                             "else the oldest)")
 
 
 def _repository(add: Any) -> None:
@@ -186,12 +190,12 @@ def _import(args: argparse.Namespace, store: "Store") -> ExitCode:
 
 
 def _known(args: argparse.Namespace, store: "Store") -> "dict[str, Commit]":
-    """Commits by every beginning of their hash that may stand in a table, from the store, --dates, the repository."""
+    """Commits by every prefix of their hash that a table may use, from the store, --dates and the repository."""
     from gpu_perf.external import read_list
     from gpu_perf.repository import all_commits
 
     commits = [*store.commits(), *(read_list(Path(args.dates)) if args.dates else [])]
-    with suppress(InputError):            # the series may be of another project
+    with suppress(InputError):            # the series may belong to another project
         commits += all_commits(Path(args.repository))
     found: dict[str, Commit] = {}
     for commit in commits:

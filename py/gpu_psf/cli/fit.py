@@ -1,4 +1,4 @@
-"""gpu_psf fit: arcs and a starting PSF to a fitted one."""
+"""gpu_psf fit: fits a PSF to arcs, from a starting PSF."""
 import argparse
 import os
 from typing import TYPE_CHECKING, Any
@@ -18,28 +18,28 @@ NAME = "fit"
 TAIL = separated(float, "four numbers: core (pixels), scales in x and y, and index, e.g. 1,1,1,2", 4)
 # chi squared of a bundle, share of the cores' pixels left out, and error of the model that bring a warning
 HIGH, MANY, WRONG = 2.0, 0.1, 0.1
-UNLISTED, HOT = 0.25, 3 # lines that are not listed, for each that is, and hot columns of a bundle that bring one
-APART = 0.1             # pixels that arcs are shifted against each other, that bring one
-HELP = "fit traces and shapes to arcs, starting from another PSF"
+UNLISTED, HOT = 0.25, 3 # unlisted lines per listed line, and hot columns of a bundle, that bring a warning
+APART = 0.1             # shift of arcs against each other in pixels that brings a warning
+HELP = "fit traces and spot shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
-Fit traces and shapes of the spots together to one or several arcs, bundle by bundle. The starting
-PSF is that of another night, a few pixels off at most, or one with Gaussian spots."""
+Fit traces and spot shapes to one or several arcs together, bundle by bundle. The starting PSF is that
+of another night, at most a few pixels off, or one with Gaussian spots."""
 EPILOG = """\
 examples
   gpu_psf fit -i arc.fits -p psf-last-night.fits -o psf.fits
   gpu_psf fit -i arc-1.fits arc-2.fits -p psf.fits -o new.fits --lines neon.txt --qa new.png
-  mpiexec -n 20 gpu_psf fit -i arc.fits -p psf.fits -o new.fits      a bundle per rank at a time
+  mpiexec -n 20 gpu_psf fit -i arc.fits -p psf.fits -o new.fits      each rank fits one bundle at a time
   gpu_psf fit -i arc.fits -p start.fits -o psf.fits --spots tables          spots of any shape
   gpu_psf fit -i arc.fits -p start.fits -o psf.fits --tail --continuum under        tails; few pixels without lines
 
-The images are those that gpu_extract reads: IMAGE in electrons, IVAR, MASK, READNOISE. A list of
-lines is text: a wavelength (Angstrom) and, if known, a strength in each line.
+The images have the format that gpu_extract reads: IMAGE in electrons, IVAR, MASK, READNOISE. A list
+of lines is a text file. Each line holds a wavelength (Angstrom) and, if known, a strength.
 
-Bundles that are done are kept in a folder beside the output, OUTPUT.bundles, until the PSF is written.
-A fit that was killed takes them from there when it is started again, with the same result.
+Finished bundles are kept in the folder OUTPUT.bundles, beside the output, until the PSF is written.
+A fit that was killed reuses them when it is started again. The result is the same.
 
-The file says what became of each fibre: STATUS 0 fitted, 1 few lines, 2 no line (its neighbours say
-where it is), 3 not fitted (the starting PSF, moved like the nearest bundles)."""
+The file holds a STATUS for each fibre: 0 fitted, 1 few lines, 2 no line (its position comes from its
+neighbours), 3 not fitted (the starting PSF, moved like the nearest bundles)."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,17 +47,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-i", "--input", metavar="ARC", nargs="+", required=True, help="images of arcs, fitted together")
     add("-p", "--psf", metavar="FILE", required=True, help="the PSF to start from")
-    add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
-    add("--lines", metavar="FILE", help="lines of the lamps (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum wavelengths)")
+    add("-o", "--output", metavar="FILE", required=True, help="output PSF (.fits); an existing file is replaced")
+    add("--lines", metavar="FILE", help="list of the lamps' lines (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum "
+                                        "wavelengths)")
     add("--qa", metavar="FILE", help="picture of residuals, shifts, widths and chi squared (.png, .pdf, .svg)")
     add("-s", "--specmin", metavar="N", type=int, default=0, help="first fibre; whole bundles are fitted (default 0)")
     add("-n", "--nspec", metavar="N", type=int, help="number of fibres (default: all)")
     shape = parser.add_argument_group("what is fitted").add_argument
     shape("--spots", metavar="KIND", default="gauss-hermite",
-          help="gauss-hermite (default), or tables: the same, corrected by its residuals, for spots of other "
-               "shapes")
+          help="gauss-hermite (default), or tables: Gauss-Hermite spots corrected by their residuals, for spots of any "
+               "shape")
     shape("--positions", metavar="N", type=int, default=3,
-          help="positions of tables per pixel, along each axis (default 3)")
+          help="with --spots tables: positions per pixel along each axis (default 3)")
     shape("--gh-degree", metavar="N", type=int, default=6, help="degree of the Gauss-Hermite terms (default 6)")
     shape("--wave-degree", metavar="N", type=int, default=3,
           help="degree of the shapes in wavelength (default 3)")
@@ -69,19 +70,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
           help="also fit the amplitude of the spots' tails; SHAPE is CORE,XSCALE,YSCALE,INDEX (default: the starting "
                "PSF's shape, or 1,1,1,2 if it has no tail). Without --tail its tail is kept")
     shape("--continuum", metavar="KIND", default="between",
-          help="light beside the lines: between (default), fitted to the pixels away from lines; under, to all pixels "
-               "together with the lines; or none")
+          help="how to fit the light beside the lines: between (default) uses the pixels away from lines; under uses "
+               "all pixels, together with the lines; none does not fit it")
     shape("--reach", metavar="DX,DY", type=separated(int, "two numbers of pixels, e.g. 4,10", 2), default="4,10",
-          help="how many pixels the starting PSF may be off in x and y (default 4,10)")
+          help="largest offset of the starting PSF in x and y, in pixels (default 4,10)")
     shape("--saturation", metavar="E", type=float, default=6e4,
-          help="pixels with this many electrons or more are left out as saturated (default 60000)")
+          help="leave out pixels with this many electrons or more, as saturated (default 60000)")
     run = parser.add_argument_group("how to run").add_argument
     run("--mpi", action="store_true", help="use MPI even if no launcher is recognised")
     run("--threads", metavar="N", type=int, help="threads of the numerical libraries on each rank (default 1)")
 
 
 def body(args: argparse.Namespace) -> int:
-    """Fit and write; rank 0 reads, writes and speaks."""
+    """Fit and write; rank 0 reads, writes and logs."""
     set_threads(args.threads)
     comm = start_ranks(args.mpi, "gpu_psf")
     from gpu_psf.data import Lines
@@ -111,7 +112,7 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace) -> "FitConfig":
-    """The settings that the options ask for. Raises ConfigError."""
+    """The settings from the options. Raises ConfigError."""
     from gpu_psf.data import FitConfig
 
     return FitConfig(args.gh_degree, args.wave_degree, args.across_degree, args.trace_degree, args.reach,
@@ -119,7 +120,7 @@ def _config(args: argparse.Namespace) -> "FitConfig":
 
 
 def _key(args: argparse.Namespace) -> str:
-    """Names all that the bundles of this fit are made from."""
+    """Key of everything that the bundles of this fit are made from."""
     from gpu_psf.kept import key_of
 
     files = [*args.input, args.psf, *([args.lines] if args.lines else [])]
@@ -132,7 +133,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
     real = [os.path.realpath(path) for path in args.input]
     for n, path in enumerate(args.input):
         if real[n] in real[:n]:
-            raise InputError(f"{path}: is given twice, and its photons would count twice; give each arc once")
+            raise InputError(f"{path}: is given twice, so its photons would count twice; give each arc once")
     check_target(args.output, endings=FITS_ENDINGS)
     check_apart((*(("-i", path) for path in args.input), ("-p", args.psf), ("--lines", args.lines)),
                 (("-o", args.output), ("--qa", args.qa)))
@@ -154,7 +155,7 @@ def read_inputs(args: argparse.Namespace) -> "tuple[list[Image], PsfModel, Lines
 
 
 def read_like(path: str, psf: "PsfModel") -> "Image":
-    """The image of an exposure. Raises InputError where it is of another camera than the PSF."""
+    """The image of an exposure. Raises InputError if it comes from another camera than the PSF."""
     from gpu_extract.checks.sense import strangers
     from gpu_extract.io.image import read_image
 
@@ -166,7 +167,7 @@ def read_like(path: str, psf: "PsfModel") -> "Image":
 
 
 def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, ...]", config: "FitConfig") -> None:
-    """Write the PSF and its page, and say how it went."""
+    """Write the PSF and its page, and report the outcome."""
     from gpu_psf.run import left_out
     from gpu_psf.write import write_fitted
 
@@ -179,19 +180,19 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
     rows, fibres = fitted.bundles, fitted.fibres
     lost = rows[rows["FITTED"] == 0]
     if len(lost):
-        log.warning(f"{len(lost)} of {len(rows)} bundles are not fitted; fibres {lost[0]['FIRST']}-{lost[0]['LAST']}: "
-                    f"{lost[0]['REASON'].decode()} (the others: table BUNDLES)")
+        log.warning(f"{len(lost)} of {len(rows)} bundles are not fitted. First: fibres "
+                    f"{lost[0]['FIRST']}-{lost[0]['LAST']}: {lost[0]['REASON'].decode()} (the others: table BUNDLES)")
     odd = rows[(rows["CHI2"] > HIGH) | (rows["ODD"] > MANY) | (rows["PSFERR"] > WRONG)]
     if len(odd):
         log.warning(f"{len(odd)} of {len(rows)} bundles have a chi2 above {HIGH:g}, more than {100 * MANY:.0f} % of "
                     f"the pixels in the cores of spots left out, or a PSFERR above {WRONG:g}, the first, fibres "
                     f"{odd[0]['FIRST']}-{odd[0]['LAST']}, {odd[0]['CHI2']:.1f}, {100 * odd[0]['ODD']:.0f} % and "
-                    f"{odd[0]['PSFERR']:.2f}: lines are not where the list has them, or "
-                    "spots have another shape (then --spots tables)")
+                    f"{odd[0]['PSFERR']:.2f}. Either the lines are not where the list places them, or the spots have "
+                    "another shape (then use --spots tables)")
     apart = rows[rows["APART"] > APART]
     if len(apart):
         log.warning(f"the arcs are shifted against each other in {len(apart)} of {len(rows)} bundles, by up to "
-                    f"{apart['APART'].max():.2f} pixels: the PSF lies between them; fit them one by one")
+                    f"{apart['APART'].max():.2f} pixels: the fitted PSF lies between them; fit them one by one")
     _tell_left_out(rows)
     states = [f"{int((fibres['STATUS'] == state).sum())} {words}" for state, words in
               enumerate(("fitted", "with few lines", "interpolated", "not fitted"))]
@@ -200,13 +201,13 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
 
 
 def _tell_left_out(rows: "np.ndarray") -> None:
-    """Warn of lines that the list should have, and of columns that a mask should."""
+    """Warn of lines that the list lacks, and of columns that the mask lacks."""
     short = rows[rows["UNLISTED"] > UNLISTED * rows["NLINE"]]
     if len(short):
         most = short[short["UNLISTED"].argmax()]
-        log.warning(f"{len(short)} of {len(rows)} bundles have many lines that are not listed, fibres {most['FIRST']}-"
-                    f"{most['LAST']} {most['UNLISTED']} beside {most['NLINE']} that are: what is near them is left "
-                    "out; give the whole list of this lamp")
+        log.warning(f"{len(short)} of {len(rows)} bundles have many lines that are not in the list, most of all fibres "
+                    f"{most['FIRST']}-{most['LAST']} ({most['UNLISTED']} beside {most['NLINE']} that are): what is "
+                    "near them is left out; give the whole list of this lamp")
     hot = rows[rows["HOT"] > HOT]
     if len(hot):
         log.warning(f"{len(hot)} of {len(rows)} bundles have more than {HOT} hot columns that are not masked, the "

@@ -1,4 +1,4 @@
-"""gpu_psf preprocess: a raw image to one that gpu_extract reads."""
+"""gpu_psf preprocess: converts a raw image to one that gpu_extract reads."""
 import argparse
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ NAME = "preprocess"
 SATURATION = 60000.0     # ADU
 HELP = "convert a raw image (ADU) to electrons, inverse variance and mask"
 DESCRIPTION = """\
-Convert a raw image to what gpu_extract and the other commands read: electrons, inverse variance,
-mask and read noise, with the dispersion along y. The bias comes from dark frames or the overscan.
-Unless they are given, the gain comes from a flat and the read noise from the dark frames."""
+Convert a raw image to the format that gpu_extract and the other commands read: electrons, inverse
+variance, mask and read noise, with the dispersion along y. The bias comes from dark frames or the
+overscan. Unless they are given, the gain comes from a flat and the read noise from the dark frames."""
 EPILOG = """\
 examples
   gpu_psf preprocess -i raw.fits --dark dark-1.fits dark-2.fits --gain 2.5 -o image.fits
@@ -25,7 +25,7 @@ examples
   gpu_psf preprocess -i raw.fits --overscan 2048:2080 --gain 1.4 --read-noise 3.2 --bad bad.fits -o image.fits
   gpu_psf preprocess -i raw.fits --spectrograph mine.ini -o image.fits
 
-FILE[HDU] or FILE[HDU,PLANE] names an HDU, by name or number, and an image of a cube."""
+FILE[HDU] selects an HDU by name or number. FILE[HDU,PLANE] also selects an image of a cube."""
 
 
 def add_options(parser: Parser) -> None:
@@ -33,26 +33,26 @@ def add_options(parser: Parser) -> None:
     parser.values_with_minus(r"-[xy]$|-\.?\d")
     add = parser.add_argument
     add("-i", "--input", metavar="RAW", required=True, help="raw image")
-    add("-o", "--output", metavar="FILE", required=True, help="image to write (.fits); an existing file is replaced")
-    add("--spectrograph", metavar="NAME", help="description of the detector: side, or FILE.ini, FILE.ini:NAME; the "
+    add("-o", "--output", metavar="FILE", required=True, help="output image (.fits); an existing file is replaced")
+    add("--spectrograph", metavar="NAME", help="description of the detector: side, FILE.ini or FILE.ini:NAME; the "
                                                "options below take precedence")
     add("--dispersion", metavar="AXIS",
         help="axis of the raw image along which wavelengths ascend: y, -y, x or -x (default y)")
     add("--mirror", action="store_true", help="reverse the other axis, along which fibres descend")
-    add("--bad", metavar="RAW", help="image of the detector's bad pixels, which are those that are not 0")
+    add("--bad", metavar="RAW", help="image that marks the detector's bad pixels with values other than 0")
     bias = parser.add_argument_group("bias").add_argument
-    bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames: their median is subtracted")
+    bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames, whose median is subtracted")
     bias("--overscan", metavar="LO:HI", type=separated(int, "two columns, e.g. 2048:2080", 2, by=":"),
-         help="columns of the overscan: their median is subtracted row by row")
-    bias("--bias", metavar="ADU", type=float, help="number to subtract")
+         help="columns of the overscan, whose median is subtracted row by row")
+    bias("--bias", metavar="ADU", type=float, help="constant to subtract")
     noise = parser.add_argument_group("gain and noise").add_argument
     noise("--gain", metavar="E", type=float, help="electrons per ADU (default: from --transfer)")
     noise("--read-noise", metavar="E", type=float,
-          help="in electrons (default: from the dark frames, including what they add)")
+          help="in electrons (default: from the dark frames; includes the noise that subtracting them adds)")
     noise("--transfer", metavar="RAW", nargs="+",
-          help="one flat, or two of one lamp, from which the gain is measured")
+          help="one flat, or two of one lamp, to measure the gain from")
     noise("--saturation", metavar="ADU", type=float,
-          help="pixels with this many ADU or more are masked (default 60000)")
+          help="mask pixels with this many ADU or more (default 60000)")
 
 
 def body(args: argparse.Namespace) -> int:
@@ -93,7 +93,7 @@ def body(args: argparse.Namespace) -> int:
 
 
 def _read_like(option: str, name: str, raw: Any, image: str) -> "tuple[Any, tuple[Card, ...]]":
-    """Another image of the detector, and its header. Raises InputError where it is of another shape."""
+    """Another image of the detector, and its header. Raises InputError if its shape differs."""
     from gpu_psf.raw import read_raw
 
     found, cards = read_raw(name)
@@ -103,7 +103,7 @@ def _read_like(option: str, name: str, raw: Any, image: str) -> "tuple[Any, tupl
 
 
 def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrograph") -> Any:
-    """What is to be subtracted. Raises InputError unless just one way is given, or the description has one."""
+    """The bias to subtract. Raises InputError unless exactly one source is given, or the description has one."""
     import numpy as np
 
     from gpu_psf.preprocess import overscan_bias
@@ -114,8 +114,8 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
     if not any(given) and known.overscan is not None:
         return overscan_bias(raw, known.overscan)
     if sum(given) != 1:
-        raise InputError(f"{sum(given)} ways to the bias are given, needed is one: --dark, --overscan or --bias, "
-                         "or a --spectrograph that says bias or overscan")
+        raise InputError(f"{sum(given)} sources of the bias are given, exactly one is needed: --dark, --overscan, "
+                         "--bias, or a --spectrograph that has bias or overscan")
     if darks:
         return np.median(darks, axis=0)
     return overscan_bias(raw, args.overscan) if args.bias is None else args.bias
@@ -130,13 +130,13 @@ def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, k
     gain = args.gain if args.gain is not None or args.transfer else known.gain
     if (given is None and not darks) or (gain is None and not args.transfer):
         what = "--read-noise, or --dark" if given is None and not darks else "--gain, or --transfer"
-        raise InputError(f"gain and read noise must be known: give {what}, or a --spectrograph that says them")
+        raise InputError(f"gain and read noise must be known: give {what}, or a --spectrograph that has them")
     if args.gain is not None and args.transfer:
-        raise InputError("--gain and --transfer are given, needed is one of them: the gain, or flats to measure it")
+        raise InputError("--gain and --transfer are both given: give the gain, or flats to measure it, not both")
     dark: Any = read_noise_of(darks) if darks and (given is None or gain is None) else None
     if gain is None:
         if len(args.transfer) > 2:
-            raise InputError(f"--transfer: {len(args.transfer)} flats are given, needed are one or two")
+            raise InputError(f"--transfer: {len(args.transfer)} flats are given, must be one or two")
         flats = [_read_like("--transfer", name, raw, args.input)[0] for name in args.transfer]
         check_unlike("--transfer", list(zip(args.transfer, flats, strict=True)))
         flats = [turned(flat - (bias if darks else _bias(args, flat, darks, known)), args.dispersion) for flat in flats]

@@ -7,8 +7,8 @@ from gpu_psf.cli import fit, preprocess, shift, start
 
 PROG = "gpu_psf"
 DESCRIPTION = """\
-Fit the PSF of a fibre spectrograph to exposures of arc lamps. The PSF says where the light of each
-fibre and wavelength falls (traces), and how it is distributed over the pixels (Gauss-Hermite
+Fit the PSF of a fibre spectrograph to exposures of arc lamps. The PSF describes where the light of
+each fibre and wavelength falls (traces), and how it is distributed over the pixels (Gauss-Hermite
 terms). gpu_extract, specter and desispec read the file."""
 EPILOG = """\
 exit codes

@@ -1,4 +1,4 @@
-"""gpu_psf shift: the traces of one exposure, moved from those of another."""
+"""gpu_psf shift: moves the traces of a PSF to those of an exposure."""
 import argparse
 from typing import TYPE_CHECKING
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 NAME = "shift"
 HELP = "move the traces of a PSF to where they lie in one exposure"
 DESCRIPTION = """\
-Find how far the light of an exposure lies beside the traces of a PSF, and write the PSF with its
+Measure how far the light of an exposure lies from the traces of a PSF, and write the PSF with its
 traces moved. This corrects flexure between the arc and a science frame. Shifts of up to 2 pixels in x
-and 5 in y are found, if they change little from fibre to fibre and with wavelength. Shapes stay."""
+and 5 in y are found, if they vary slowly with fibre and wavelength. Spot shapes do not change."""
 EPILOG = """\
 examples
   gpu_psf shift -i preproc.fits -p psf-of-the-night.fits -o psf-of-the-frame.fits
   gpu_psf shift -i arc.fits -p psf.fits -o moved.fits --lines neon.txt
   gpu_extract -i preproc.fits -p psf-of-the-frame.fits -o frame.fits
 
-Shifts in x come from all light on the fibres, those in y from lines of known wavelengths: of the night
-sky, or of --lines. Where no line is seen the traces move in x only, and the command says so."""
+Shifts in x come from all light on the fibres. Shifts in y come from lines of known wavelengths: those
+of the night sky, or of --lines. If too few lines are seen, the traces move in x only, with a warning."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-i", "--input", metavar="FILE", required=True, help="image with light on the fibres")
     add("-p", "--psf", metavar="FILE", required=True, help="the PSF whose traces are moved")
-    add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
+    add("-o", "--output", metavar="FILE", required=True, help="output PSF (.fits); an existing file is replaced")
     add("--lines", metavar="FILE", help="lines in the spectra of all fibres (default: of the night sky; vacuum "
                                         "wavelengths)")
     add("--degree", metavar="N", type=int, default=2, help="degree of the shifts across the fibres and in "
@@ -62,8 +62,8 @@ def _read(args: argparse.Namespace) -> "tuple[Image, PsfModel]":
 
     psf = read_psf(args.psf)
     if len(psf.cores) != 1:
-        raise InputError(f"{args.psf}: has two Gauss-Hermite components, and what is written is GAUSS-HERMITE with "
-                         "one; give such a PSF")
+        raise InputError(f"{args.psf}: has two Gauss-Hermite components, must have one, as the GAUSS-HERMITE file that "
+                         "is written; give such a PSF")
     return read_like(args.input, psf), psf
 
 
@@ -75,8 +75,7 @@ def _tell(args: argparse.Namespace, found: "ShiftedPsf") -> None:
             low, high = (end(shift.grid() @ shift.coeff) for end in (min, max))
             log.info(f"{axis}: {low:+.3f} to {high:+.3f} pixels, known to {shift.error():.3f} or better")
     if found.reference is Reference.NONE:
-        log.warning(f"no line is seen, or fewer than {LEAST_LINES} in all fibres together: the traces are moved in x "
-                    "only, and stay where they were in y")
+        log.warning(f"fewer than {LEAST_LINES} lines are seen in all fibres together: the traces are moved in x only")
     elif found.y.error() > UNSURE:
-        log.warning(f"too few lines: in places the shift in y is known to {found.y.error():.2f} pixels only")
+        log.warning(f"too few lines: the shift in y is uncertain by up to {found.y.error():.2f} pixels")
     log.info(f"PSF: {args.output}")

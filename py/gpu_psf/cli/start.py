@@ -1,4 +1,4 @@
-"""gpu_psf start: a flat and an arc to a PSF to start from."""
+"""gpu_psf start: makes a starting PSF from a flat and an arc."""
 import argparse
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from gpu_psf.start.run import Known, Start
 
 NAME = "start"
-HELP = "make a PSF to start from: traces from a flat, wavelengths from an arc"
+HELP = "make a starting PSF: traces from a flat, wavelengths from an arc"
 DESCRIPTION = """\
 Find the traces in a flat, identify the lines of an arc, measure the widths of the spots, and write a
 Gaussian PSF. gpu_extract reads it as it is; gpu_psf fit improves it.
 
-Give what is known of the wavelengths as one of: a PSF that is a few pixels off (--psf), lines that
-were identified (--pairs), the wavelengths at both ends of the middle fibre (--range), or a short
-description of the spectrograph (--spectrograph), which gives the number of fibres as well."""
+One option gives the approximate wavelengths: a PSF that is a few pixels off (--psf), identified lines
+(--pairs), the wavelengths at both ends of the middle fibre (--range), or a short description of the
+spectrograph (--spectrograph), which also gives the number of fibres."""
 EPILOG = """\
 examples
   gpu_psf start --flat flat.fits --arc arc.fits --psf last-night.fits -o start.fits
@@ -26,38 +26,41 @@ examples
   gpu_psf start --flat flat.fits --arc arc.fits --spectrograph mine.ini --lines neon.txt -o start.fits
   gpu_psf start --flat flat.fits --pairs lines.txt --columns 0,3,4 --unit nm --fibres 28 --echelle -o start.fits
 
-The images are those of gpu_psf preprocess, dispersion along y. With --echelle each trace is an order
-with wavelengths of its own; -w of gpu_extract then counts in the wavelengths of the middle one."""
+The images have the format that gpu_psf preprocess writes, with the dispersion along y. With --echelle
+each trace is an order with its own wavelengths; -w of gpu_extract then refers to the middle order."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     add = parser.add_argument
-    add("--flat", metavar="FILE", help="image with light on every fibre, in which the traces are found")
+    add("--flat", metavar="FILE", help="image with light on every fibre, for finding the traces")
     add("--arc", metavar="FILE", help="image of a lamp with lines")
-    add("-o", "--output", metavar="FILE", required=True, help="PSF to write (.fits); an existing file is replaced")
-    known = parser.add_argument_group("wavelengths, one of").add_argument
+    add("-o", "--output", metavar="FILE", required=True, help="output PSF (.fits); an existing file is replaced")
+    known = parser.add_argument_group("wavelengths (give one)").add_argument
     known("-p", "--psf", metavar="FILE", help="a PSF of this spectrograph, up to 5 pixels off in x and 8 in y")
     known("--pairs", metavar="FILE", help="identified lines: text with fibre, row (both from 0) and wavelength")
     known("--range", metavar="W,W[,W]",
           type=separated(float, "two or three wavelengths with commas between, e.g. 5543,7826", 2, 3),
-          help="wavelengths (A) of the middle fibre in the first and last row, right to 3%% of the range, and in the "
-               "middle row")
-    known("--spectrograph", metavar="NAME", help="a description: side, or FILE.ini, FILE.ini:NAME of your own. With "
-                                                 "--psf or --pairs it gives only the number of fibres")
+          help="wavelengths (Angstrom) of the middle fibre in the first and the last row, correct to 3%% of the range, "
+               "and optionally in the middle row")
+    known("--spectrograph", metavar="NAME", help="description of the spectrograph: side, or your own FILE.ini or "
+                                                 "FILE.ini:NAME. With --psf or --pairs it gives only the number of "
+                                                 "fibres")
     lamp = parser.add_argument_group("lines").add_argument
-    lamp("--lines", metavar="FILE", help="lines of the lamp (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum wavelengths)")
+    lamp("--lines", metavar="FILE", help="list of the lamp's lines (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum "
+                                         "wavelengths)")
     lamp("--columns", metavar="F,R,W", default="0,1,2",
          type=separated(int, "three columns with commas between, e.g. 0,3,4", 3),
-         help="columns of --pairs with fibre, row, wavelength (default 0,1,2)")
+         help="columns of --pairs that hold fibre, row and wavelength (default 0,1,2)")
     lamp("--unit", choices=("angstrom", "nm"), default="angstrom", help="unit of the wavelengths of --pairs "
                                                                         "(default angstrom)")
     slit = parser.add_argument_group("fibres").add_argument
-    slit("--fibres", metavar="N", type=int, help="number of fibres (default: as many as the flat shows)")
+    slit("--fibres", metavar="N", type=int, help="number of fibres (default: the number of traces in the flat)")
     slit("--bundlesize", metavar="N", type=int, help="fibres per bundle, with gaps between bundles (default: one "
                                                      "bundle)")
-    slit("--skip", metavar="N", type=int, default=0, help="traces at small x that belong to no fibre (default 0)")
-    slit("--echelle", action="store_true", help="traces are orders, each with wavelengths of its own")
+    slit("--skip", metavar="N", type=int, default=0, help="number of traces at small x that belong to no fibre "
+                                                          "(default 0)")
+    slit("--echelle", action="store_true", help="treat traces as orders, each with its own wavelengths")
 
 
 def body(args: argparse.Namespace) -> int:
@@ -92,23 +95,23 @@ def _slit(args: argparse.Namespace) -> Any:
     at_least(args.bundlesize, "--bundlesize")
     at_least(args.skip, "--skip", 0)
     if args.fibres is None and (args.skip or args.bundlesize):
-        raise InputError("--skip and --bundlesize are about a known number of fibres: give --fibres, too")
+        raise InputError("--skip and --bundlesize need a known number of fibres: also give --fibres")
     return None if args.fibres is None else Slit(args.fibres, args.bundlesize, args.skip)
 
 
 def _check_known(args: argparse.Namespace, described: "Spectrograph | None") -> None:
-    """Raises InputError unless just one thing is given on the wavelengths."""
+    """Raise InputError unless exactly one option gives the wavelengths."""
     given = [name for name in ("psf", "pairs", "range") if getattr(args, name) is not None]
     if len(given) > 1 or (not given and described is None):
-        raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given on the wavelengths, "
-                         "needed is one of --psf, --pairs, --range and --spectrograph")
+        raise InputError(f"{' and '.join('--' + name for name in given) or 'nothing'} is given for the wavelengths, "
+                         "exactly one is needed of --psf, --pairs, --range and --spectrograph")
     if args.echelle and not args.pairs and not args.psf:
-        raise InputError("--range and --spectrograph are about fibres with the same wavelengths: orders of an echelle "
-                         "need --pairs, or --psf")
+        raise InputError("--range and --spectrograph are for fibres with the same wavelengths: give --pairs or --psf "
+                         "for the orders of an echelle")
 
 
 def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) -> "Known":
-    """What is known of the wavelengths, of images of ny rows. Raises InputError."""
+    """The known wavelengths, for images of ny rows. Raises InputError."""
     from gpu_psf.start.run import Known
 
     if args.psf is not None:
@@ -131,7 +134,7 @@ def _known(args: argparse.Namespace, described: "Spectrograph | None", ny: int) 
 
 
 def _lines(args: argparse.Namespace) -> Any:
-    """Wavelengths of the lamp; of known pairs alone where no list is given with them."""
+    """Wavelengths of the lamp; of the known pairs if these are given without a list."""
     import numpy as np
 
     from gpu_psf.lamp import read_lines, shipped_lines
@@ -142,7 +145,7 @@ def _lines(args: argparse.Namespace) -> Any:
 
 
 def _tell(args: argparse.Namespace, start: "Start") -> None:
-    """How it went, and how to go on."""
+    """Log the outcome and the next step."""
     import numpy as np
 
     from gpu_psf.start.run import suggested_grid
@@ -150,9 +153,9 @@ def _tell(args: argparse.Namespace, start: "Start") -> None:
     if any(start.shift):
         log.info(f"the given PSF was moved by {start.shift[0]:+.2f} pixels in x and {start.shift[1]:+.2f} in y")
     for fibre in np.flatnonzero(start.traces.interpolated):
-        log.warning(f"fibre {fibre} is not in the flat: its trace lies between those of its neighbours")
+        log.warning(f"fibre {fibre} is not in the flat: its trace is interpolated between those of its neighbours")
     if args.arc is None:
-        log.warning("without an arc the widths along the dispersion are taken to be those across it")
+        log.warning("without an arc, the widths along the dispersion are set to those across it")
     first, last, step = suggested_grid(start.psf)
     log.info(f"PSF: {args.output} ({start.psf.nfibre} fibres, {start.used} lines, rms {start.rms:.3f} pixels, sigma "
              f"along the dispersion {start.width:.2f} pixels; extract with -w {first:.2f},{last:.2f},{step:.3g})")

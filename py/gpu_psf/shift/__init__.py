@@ -1,1 +1,1 @@
-"""Where the traces lie in one exposure: small shifts against a given PSF, from the exposure's own light."""
+"""The traces of one exposure: small shifts against a given PSF, measured from the exposure's own light."""

@@ -1,11 +1,12 @@
-"""Shifts across the fibres: the light of short stretches against the profile that the PSF gives it there.
+"""Shifts across the fibres: the light of short stretches, compared with the PSF's profile there.
 
-A stretch of a fibre has light in a few columns of some rows. Two filters, fixed over the stretch, are made of the
-PSF's profile p (its spots summed along the dispersion), its derivative q by the centre, and the profiles of both
-neighbours: A sums to 1 with p, B to 1 with q, and each to 0 with all others. Sum of A pixel is the light, sum of B
-pixel the light times its distance from the trace. Both are linear in the pixels with weights that do not change along
-the rows; so lines and continuum, whatever the two-dimensional shape of the spots is, give the same answer, and light of
-neighbours gives none. Nor does stray light, which is even across a window, where a third filter G measures it.
+A stretch of a fibre has light in a few columns of some rows. Two filters, fixed over the stretch, are made of the PSF's
+profile p (its spots summed along the dispersion), its derivative q by the centre, and the profiles of both neighbours.
+A sums to 1 with p, B to 1 with q, and each to 0 with all others. The sum of A times the pixels is the light; the sum of
+B times the pixels is the light times its distance from the trace. Both are linear in the pixels, with weights that are
+constant along the rows. Therefore lines and continuum give the same answer for any two-dimensional shape of the spots,
+and light of neighbours has no effect. Stray light, which is even across a window, has none either if a third filter G
+measures it.
 """
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,10 +19,10 @@ from gpu_extract.spots import centres, make_spots
 from gpu_psf.shift.surface import Moments
 
 ROWS = 20               # of a stretch
-CHUNK = 25              # fibres at a time: what is made of them stays in the caches
-FEWEST = 6              # groups of so many fibres, all over the camera, that suffice for a first look
-SHARE = 0.75            # of the distance of fibres that a window reaches to each side
-CLIP = 5.0              # standard deviations: rows farther off have a cosmic ray
+CHUNK = 25              # fibres at a time, so that their arrays stay in the caches
+FEWEST = 6              # groups of `CHUNK` fibres, spread over the camera, that suffice for a first look
+SHARE = 0.75            # half-width of a window, as a share of the distance of fibres
+CLIP = 5.0              # standard deviations beyond which a row has a cosmic ray
 TINY = 1e-9
 WINGS = 3               # pixels beside a profile that its derivative needs
 
@@ -41,14 +42,14 @@ class Filters(NamedTuple):
 
 
 def groups(nfibre: int, *, all_of_them: bool) -> list[tuple[int, int]]:
-    """The fibres in groups lo .. hi - 1: all, or some from one end of the camera to the other."""
+    """The fibres in groups lo .. hi - 1: all, or some that are spread over the camera."""
     count = -(-nfibre // CHUNK)
     chosen = np.arange(count) if all_of_them else np.unique(np.rint(np.linspace(0, count - 1, min(count, FEWEST))))
     return [(int(n) * CHUNK, min((int(n) + 1) * CHUNK, nfibre)) for n in chosen]
 
 
 def half_window(psf: PsfModel) -> int:
-    """Columns to each side of a trace that a window has."""
+    """Columns of a window on each side of a trace."""
     middle = np.array([0.5 * sum(psf.wavelength_range)])
     x = centres(psf, (0, psf.nfibre), middle)[1, :, 0]
     apart = float(np.median(np.abs(np.diff(x)))) if psf.nfibre > 1 else np.inf
@@ -58,7 +59,7 @@ def half_window(psf: PsfModel) -> int:
 def make_filters(psf: PsfModel, fibres: tuple[int, int], wave: Array, half: int, *, stray: bool) -> Filters:
     """Filters of fibres lo .. hi - 1 at wavelengths; they know of the neighbours beyond both ends.
 
-    stray: whether stray light is measured, which costs the others some certainty
+    stray: whether stray light is measured, which makes the others less certain
     """
     lo, hi = max(fibres[0] - 1, 0), min(fibres[1] + 1, psf.nfibre)
     spots = make_spots(psf, (lo, hi), wave)
@@ -66,12 +67,12 @@ def make_filters(psf: PsfModel, fibres: tuple[int, int], wave: Array, half: int,
     own = slice(fibres[0] - lo, fibres[1] - lo)
     profile = spots.stamps.sum(axis=2)
     size, span = profile.shape[2], 2 * half + 1
-    wide = np.zeros((*profile.shape[:2], size + 2 * (span + WINGS)))       # zero beyond the stamp, and room for it
+    wide = np.zeros((*profile.shape[:2], size + 2 * (span + WINGS)))       # zero beyond the stamp
     wide[..., span + WINGS:span + WINGS + size] = profile
     column = np.rint(x).astype(np.int64) - half
 
     def seen(by: int) -> Array:
-        """Profiles of the fibres `by` beside, as they stand in the windows of ours; nothing where there is none."""
+        """Profiles of the fibres `by` steps away, in the windows of these fibres; 0 if there is no such fibre."""
         other = np.arange(own.start, own.stop) + by
         there = (other >= 0) & (other < hi - lo)
         other = np.clip(other, 0, hi - lo - 1)
@@ -91,8 +92,8 @@ def make_filters(psf: PsfModel, fibres: tuple[int, int], wave: Array, half: int,
 
 
 def _tilt(psf: PsfModel, fibres: tuple[int, int], wave: Array, at: tuple[Array, Array]) -> Array:
-    """Pixels in x to a row at wavelengths whose centres (y, x) are `at`: from one to the next, or around each where
-    they are those of a few lines of one order."""
+    """Slope of the trace, in pixels in x per row, at wavelengths whose centres (y, x) are `at`: from one to the next,
+    or around each if they belong to a few lines of one order."""
     if psf.own is None and len(wave) > 1:
         y, x = (np.gradient(part, axis=1) for part in at)
     else:
@@ -102,7 +103,7 @@ def _tilt(psf: PsfModel, fibres: tuple[int, int], wave: Array, at: tuple[Array, 
 
 
 def with_slope(around: Array) -> tuple[Array, Array]:
-    """Profiles and what a shift by a pixel adds to them, from profiles with WINGS pixels more at each end.
+    """Profiles, and their change with a shift by a pixel, from profiles with WINGS more pixels at each end.
 
     Central differences over three pixels to each side, exact for polynomials of degree 6.
     """
@@ -119,8 +120,8 @@ def _cut(rows: Array, first: IntArray, size: int) -> Array:
 def light_and_moment(image: Image, made: Filters, rows: int, noise: float, off: float) -> tuple[Array, Array, Array]:
     """Light of rows around the middle of each window, its moment and the variance of that: (nfibre, nwave, rows) each.
 
-    The light is NaN in rows with a masked pixel or one beyond the image, and in those that are farther from the trace
-    than noise and `off` pixels allow.
+    The light is NaN in rows with a pixel that is masked or beyond the image, and in rows that are farther from the
+    trace than noise and `off` pixels allow.
     """
     span = made.weight.shape[-1]
     corner = made.row - rows // 2, made.column
@@ -133,7 +134,7 @@ def light_and_moment(image: Image, made: Filters, rows: int, noise: float, off: 
         sums = cut @ made.weight.swapaxes(2, 3).astype(cut.dtype)           # (nfibre, nwave, rows, filters)
         light, moment, stray = sums[..., 0], sums[..., 1], np.maximum(sums[..., 2:], 0).sum(axis=3)
         along = (made.row - rows // 2 - made.y)[..., np.newaxis] + np.arange(rows)
-        # the trace moves on within a window
+        # the trace moves within a window
         moment = moment - light * (made.tilt[..., np.newaxis] * along).astype(cut.dtype)
         share = made.share[:, :, np.newaxis].astype(cut.dtype)
         bright = np.maximum(light, 0)
@@ -166,5 +167,5 @@ def as_moments(fibres: tuple[int, int], wave: Array, values: Sequence[Array]) ->
 
 
 def joined(parts: Sequence[Moments]) -> Moments:
-    """Those of all groups."""
+    """The moments of all groups."""
     return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))

@@ -1,13 +1,13 @@
-"""Shifts along the dispersion: lines of known wavelengths against the rows where the PSF has them.
+"""Shifts along the dispersion: lines of known wavelengths, compared with their rows in the PSF.
 
-The light of the rows around a line (filter A of across.py) is compared with what the PSF makes of the line and of its
-neighbours in the list, with their strengths; filters over the rows, made of this profile, its derivative, a constant
-and a slope, give light and moment of the line as those of across.py do. Neighbours that are near but can be told apart,
-as in a doublet, are a profile of their own: how bright they are against the line says nothing about the shift, and
-where they are does.
+The light of the rows around a line (filter A of across.py) is compared with the PSF's profile of the line and of its
+neighbours in the list, weighted by their strengths. Filters over the rows, made of this profile, its derivative, a
+constant and a slope, give light and moment of the line, like those of across.py. Near neighbours that can be separated,
+as in a doublet, have their own profile: their brightness relative to the line says nothing about the shift, but their
+place does.
 
-Where fibres have wavelengths of their own, as the orders of an echelle have, each has marks of its own, in the
-coordinate that they have in common (gpu_psf.own_lines).
+If fibres have their own wavelengths, like the orders of an echelle, each has its own marks, in the common coordinate
+(gpu_psf.own_lines).
 """
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,24 +23,24 @@ from gpu_psf.series import series_at
 from gpu_psf.shift import across
 from gpu_psf.shift.surface import Moments
 
-STRETCHES, MOST = 12, 2 # of the CCD, and lines that are used of each
+STRETCHES, MOST = 12, 2 # of the CCD, and lines used in each
 OXYGEN = (6862.0, 6930.0), (7590.0, 7710.0)    # Angstrom: in these bands the spectra of all fibres jump
-ALONE = 0.15            # of a line's light: neighbours that it is not clear of may have as much
-SAME, CLEAR = 1.5, 5.0  # pixels: nearer lines count as one; farther ones can be told from it whatever their light is
-TOLD = 3.0              # pixels from which on a fainter neighbour is told from it
-RATHER = 0.1            # of its light: clear lines of a stretch that have so much are taken in place of a doublet
+ALONE = 0.15            # share of a line's light that neighbours in its window may have
+SAME, CLEAR = 1.5, 5.0  # pixels: nearer lines count as one; farther ones can be separated whatever their light
+TOLD = 3.0              # pixels from which on a fainter neighbour can be separated
+RATHER = 0.1            # share of a doublet's light from which on clear lines of a stretch are preferred to it
 FAINT = 0.3             # of the brightest line in its window: fainter ones add nothing
-LITTLE = 0.004          # of the light of a line: neighbours with less are left out of its profile
-ENOUGH = 0.75           # of the rows of a line's window
-BEND = 4                # of the profiles of a window, see row_profiles
+LITTLE = 0.004          # share of a line's light below which neighbours are left out of its profile
+ENOUGH = 0.75           # share of the rows of a line's window that must be good
+BEND = 4                # index of the bend in the profiles of a window, see row_profiles
 TINY = 1e-9
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Lines that say where the spectra lie.
+    """Lines that locate the spectra.
 
-    lines: all of the list that may be seen; chosen: numbers of those that are looked at
+    lines: all of the list that may be seen; chosen: numbers of those that are measured
     fibre: whose they are; None: of all
     """
 
@@ -50,7 +50,7 @@ class Marks:
 
 
 def reach(psf: PsfModel) -> int:
-    """Rows to each side of a line that are looked at."""
+    """Rows on each side of a line that are used."""
     return psf.stamp[0] // 2 + 2
 
 
@@ -62,7 +62,7 @@ def sky_lines() -> Lines:
 
 
 def choose_all(psf: PsfModel, lines: Lines) -> list[Marks]:
-    """Marks of all fibres together, or of each that has lines where wavelengths are their own."""
+    """Marks of all fibres together or, if wavelengths are their own, of each fibre that has lines."""
     if psf.own is None:
         return [choose(psf, lines)]
     found = []
@@ -74,14 +74,14 @@ def choose_all(psf: PsfModel, lines: Lines) -> list[Marks]:
 
 
 def looks(psf: PsfModel, marks: Sequence[Marks], *, all_of_them: bool) -> Iterator[tuple[tuple[int, int], Marks]]:
-    """Fibres lo .. hi - 1 and the marks that are looked at there; see across.groups."""
+    """Fibres lo .. hi - 1 and the marks that are measured there; see across.groups."""
     for mine in marks:
         one = [] if mine.fibre is None else [(mine.fibre, mine.fibre + 1)]
         yield from ((fibres, mine) for fibres in one or across.groups(psf.nfibre, all_of_them=all_of_them))
 
 
 def choose(psf: PsfModel, lines: Lines, fibre: int | None = None) -> Marks:
-    """The brightest lines of the list that hardly share light with others, from all over the range.
+    """The brightest lines of the list that hardly share light with others, spread over the range.
 
     fibre: in whose rows they are compared (default: the middle one's)
     """
@@ -108,7 +108,7 @@ def choose(psf: PsfModel, lines: Lines, fibre: int | None = None) -> Marks:
 
 
 def brightest(marks: Marks, count: int) -> Marks:
-    """The same with some of the lines only."""
+    """The same with only the brightest lines."""
     order = np.argsort(-marks.lines.strength[marks.chosen], kind="stable")[:count]
     return replace(marks, chosen=marks.chosen[np.sort(order)])
 
@@ -142,8 +142,8 @@ def row_filters(parts: Array, good: np.ndarray) -> Array:
 
 
 def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: across.Filters, rows: int) -> Array:
-    """What the rows of each line's window have: the line with what is not told from it, the derivative of all lines, a
-    constant, a slope, a bend, and the neighbours that are told from it: (nfibre, nline, 6, rows).
+    """The profiles of each line's window: the line with neighbours that cannot be separated, the derivative of all
+    lines, a constant, a slope, a bend, and the neighbours that can be separated: (nfibre, nline, 6, rows).
 
     made: filters over its columns
     """
@@ -174,7 +174,7 @@ def row_profiles(psf: PsfModel, fibres: tuple[int, int], marks: Marks, made: acr
 
 
 def _beside(psf: PsfModel, fibres: tuple[int, int], marks: Marks) -> list[IntArray]:
-    """Lines of the list whose light reaches the window of each chosen one, itself among them."""
+    """Lines of the list whose light reaches the window of each chosen one, including itself."""
     y = series_at(psf.y, sum(fibres) // 2, marks.lines.wave)
     far = reach(psf) + psf.stamp[0] // 2
     bright = marks.lines.strength

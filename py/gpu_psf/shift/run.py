@@ -1,4 +1,4 @@
-"""shift_psf: the traces of one exposure, from those of another."""
+"""shift_psf: moves the traces of a PSF to those of an exposure."""
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -16,24 +16,24 @@ from gpu_psf.shift.along import Marks, along, brightest, choose_all, sky_lines
 from gpu_psf.shift.scan import across_scores, along_scores, peak
 from gpu_psf.shift.surface import Moments, Surface, fit_surface, level, moved_by, raised
 
-REACH = 2, 5            # pixels (x, y) that the traces may be off
-BEYOND = 4              # pixels farther that are looked at, so that what is too far is seen
+REACH = 2, 5            # largest offset of the traces in pixels (x, y)
+BEYOND = 4              # more pixels that are searched, so that too large offsets are seen
 COARSE, FINE = 16, 48   # stretches of each fibre
 FEW = 8                 # lines of the first looks
-NEAR = 0.6              # pixels: after a larger step another coarse one is made
+NEAR = 0.6              # pixels: a larger step is followed by another coarse one
 MOST_STEPS = 5
-LEAST_LIGHT = 30.0      # standard deviations of all light on the traces together
-SEEN = 5.0              # standard deviations of a line in a fibre
-LEAST_LINES = 20        # so many are needed in all fibres together
+LEAST_LIGHT = 30.0      # standard deviations of all light on the traces together, at least
+SEEN = 5.0              # standard deviations of a line in a fibre that is seen
+LEAST_LINES = 20        # needed in all fibres together
 FIRST = 2.0, False      # of the first looks: see across.across
-UNSURE = 0.1            # pixels: shifts across that noise leaves less certain are none
+UNSURE = 0.1            # pixels: largest uncertainty of shifts across
 
 
 class Reference(StrEnum):
-    """What the shift along the dispersion is measured against."""
+    """The reference of the shift along the dispersion."""
 
     LINES = "LINES"         # wavelengths of lines
-    NONE = "NONE"           # no line is seen: the traces stay where they were along the dispersion
+    NONE = "NONE"           # no line is seen: the traces are not moved along the dispersion
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ShiftConfig:
 class ShiftedPsf:
     """The PSF of an exposure.
 
-    psf: the given one with its traces moved; x, y: by what; reference: of y; lines: that were looked at
+    psf: the given one with its traces moved; x, y: the shifts; reference: of y; lines: number of measured lines
     """
 
     psf: PsfModel
@@ -62,12 +62,12 @@ class ShiftedPsf:
 
 
 def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: ShiftConfig | None = None) -> ShiftedPsf:
-    """Where the traces of `psf` lie in an exposure: shifts in x and y that change little over the camera.
+    """Move the traces of `psf` to those of an exposure, by shifts in x and y that vary slowly over the camera.
 
-    image: with light on the fibres, of any kind; lines: that are in its spectra (default: of the night sky)
-    The shapes of the spots stay. Where fibres have wavelengths of their own, lines are looked for in each fibre that
-    has them. Fibres that lie beside a cut image move like the nearest one on it. Raises InputError: another CCD, no
-    light, traces that are too far off.
+    image: with light on the fibres, of any kind; lines: that are in its spectra (default: of the night sky) The shapes
+    of the spots do not change. If fibres have their own wavelengths, lines are searched for in each fibre that has
+    them. Fibres beside a cropped image move like the nearest one on it. Raises InputError for another CCD, no light,
+    and traces that are too far off.
     """
     config = config or ShiftConfig()
     _check(image, psf)
@@ -81,22 +81,22 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
     count = sum(len(mine.chosen) for mine in marks)
     if lines is not None and not count:
         low, high = _range(psf)
-        raise InputError(f"none of the {len(lines.wave)} lines lies alone within the PSF's {low:.0f} to {high:.0f} A; "
-                         "give lines of this range")
+        raise InputError(f"none of the {len(lines.wave)} lines lies apart from others within the PSF's {low:.0f} to "
+                         f"{high:.0f} A; give lines of this range")
     near = _approach(image, noise, psf, [brightest(mine, FEW) for mine in marks], config.degree)
-    if near[2] is Reference.NONE and count > FEW * len(marks):    # the last look would see them from far
+    if near[2] is Reference.NONE and count > FEW * len(marks):    # the last look would see them from this far
         near = _approach(image, noise, psf, marks, config.degree)
     dx, dy, _ = near
     dx, dy, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, FINE, (0.1, True))
     if (unsure := dx.error() / dx.spread) > UNSURE:
-        raise InputError(f"the light on the traces tells the shift to {unsure:.2f} pixels only, needed are "
-                         f"{UNSURE}: give a longer exposure, or a lower degree")
+        raise InputError(f"the light on the traces gives the shift to only {unsure:.2f} pixels, must be {UNSURE} or "
+                         "better: give a longer exposure, or a lower degree")
     return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
 
 
 def _approach(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],
               degree: int) -> tuple[Surface, Surface, Reference]:
-    """Shifts (x, y) from which one step more is enough, and whether lines were seen. Raises InputError."""
+    """Shifts (x, y) after which one more step suffices, and the reference of y. Raises InputError."""
     dx, dy = (raised(level(psf.nfibre, (trace.wmin, trace.wmax), degree), by)
               for trace, by in zip((psf.x, psf.y), _whole_pixels(image, noise, psf, marks), strict=True))
     for _ in range(MOST_STEPS):
@@ -105,12 +105,12 @@ def _approach(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],
         dx, dy = x, y
         if step < NEAR:
             return dx, dy, reference
-    raise InputError(f"the shifts do not settle (the last step was {step:.1f} pixels): {psf.name} is no PSF of this "
-                     "camera")
+    raise InputError(f"the shifts do not converge (the last step was {step:.1f} pixels): {psf.name} is not of this "
+                     "camera; give its own PSF")
 
 
 def _noise(image: Image) -> float:
-    """The usual read noise, electron: of good pixels, as READNOISE may hold anything under a mask."""
+    """The typical read noise, electron, of good pixels only: READNOISE may hold anything under a mask."""
     some = np.s_[::16, ::16]
     good = image.ivar[some] > 0
     variance = np.broadcast_to(read_variance(image, some), good.shape)[good]
@@ -132,18 +132,18 @@ def _check(image: Image, psf: PsfModel) -> None:
 
 
 def _on_image(image: Image, psf: PsfModel) -> tuple[int, int]:
-    """The fibres lo .. hi - 1 whose traces cross the image; all where none does."""
+    """The fibres lo .. hi - 1 whose traces cross the image; all fibres if none does."""
     x = centres(psf, (0, psf.nfibre), np.linspace(*psf.wavelength_range, COARSE))[1]
     there = np.flatnonzero(((x >= 0) & (x <= image.shape[1] - 1)).any(axis=1))
     return (int(there[0]), int(there[-1]) + 1) if len(there) else (0, psf.nfibre)
 
 
 def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks]) -> tuple[int, int]:
-    """The shift in whole pixels (x, y), which sees what is too far."""
+    """The shift in whole pixels (x, y), which detects too large offsets."""
     by_x = peak(across_scores(image, noise, psf, REACH[0] + half_window(psf) + BEYOND))
     if by_x is None:
-        raise InputError(f"there is no more light on the traces of {psf.name} than beside them: the image has none, or "
-                         "lies elsewhere")
+        raise InputError(f"the traces of {psf.name} have no more light than the pixels beside them: the image has no "
+                         "light, or it lies elsewhere; check that image and PSF belong together")
     _near(by_x, REACH[0], "x", psf)
     by_y = 0
     if any(len(mine.chosen) for mine in marks):
@@ -151,7 +151,7 @@ def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Mar
                          level(psf.nfibre, (psf.y.wmin, psf.y.wmax), 0))
         by_y = peak(along_scores(image, noise, moved, marks, REACH[1] + BEYOND)) or 0
         there = replace(moved, y=moved.y.plus(float(by_y)))
-        if _seen_lines(image, noise, there, marks, FIRST) is None:      # it was the best of what noise offers
+        if _seen_lines(image, noise, there, marks, FIRST) is None:      # it was only the best match to noise
             by_y = 0
         _near(by_y, REACH[1], "y", psf)
     return by_x, by_y
@@ -159,20 +159,21 @@ def _whole_pixels(image: Image, noise: float, psf: PsfModel, marks: Sequence[Mar
 
 def _near(by: int, most: int, axis: str, psf: PsfModel) -> None:
     if abs(by) > most:
-        raise InputError(f"the light lies {by:+d} pixels in {axis} from the traces of {psf.name}, allowed are {most}: "
-                         "give a PSF nearer by; gpu_psf start --psf makes one of an arc")
+        raise InputError(f"the light lies {by:+d} pixels in {axis} from the traces of {psf.name}, at most {most} are "
+                         "allowed: give a nearer PSF; gpu_psf start --psf makes one from an arc")
 
 
 def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surface], marks: Sequence[Marks],
           stretches: int, how: tuple[float, bool]) -> tuple[Surface, Surface, Reference]:
-    """Better shifts; psf: moved by those so far. Raises InputError without light."""
+    """Improved shifts; psf: moved by the shifts so far. Raises InputError without light."""
     dx, dy = so_far
     low, high = psf.wavelength_range
     seen = across(image, noise, psf, np.linspace(low, high, stretches + 2)[1:-1], how)
     total = float(seen.light.sum() / np.sqrt(max(seen.variance.sum(), noise * noise)))
     if not total > LEAST_LIGHT:
-        raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, needed is "
-                         f"{LEAST_LIGHT:.0f}: the image has no light, or lies elsewhere")
+        raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, must be "
+                         f"{LEAST_LIGHT:.0f} or more: the image has no light, or it lies elsewhere; check that image "
+                         "and PSF belong together")
     dx, lines = fit_surface(dx, seen), _seen_lines(image, noise, psf, marks, how)
     if lines is None:
         return dx, replace(dy, coeff=np.zeros_like(dy.coeff)), Reference.NONE
@@ -181,7 +182,7 @@ def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surf
 
 def _seen_lines(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],
                 how: tuple[float, bool]) -> Moments | None:
-    """What the lines say; None where too few of them are seen."""
+    """The moments of the lines; None if too few of them are seen."""
     if not any(len(mine.chosen) for mine in marks):
         return None
     lines = along(image, noise, psf, marks, how)

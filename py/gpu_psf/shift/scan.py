@@ -1,4 +1,4 @@
-"""By how many whole pixels the light lies beside the traces: the small shifts are looked for from there."""
+"""The offset of the light from the traces in whole pixels, from which the small shifts are measured."""
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,12 +8,13 @@ from gpu_extract.data import Array, Image, PsfModel
 from gpu_psf.shift.across import ROWS, Filters, groups, half_window, make_filters
 from gpu_psf.shift.along import BEND, Marks, looks, reach, row_filters, row_profiles
 
-STRETCHES = 8           # of each fibre that are looked at
-PEAK = 0.4              # that the best score must be above the lowest quarter; noise makes some 0.15
+STRETCHES = 8           # of each fibre that are used
+PEAK = 0.4              # excess of the best score over the lowest quarter, at least; noise gives about 0.15
 
 
 def across_scores(image: Image, noise: float, psf: PsfModel, most: int) -> Array:
-    """Light on the traces for each shift by -most .. most columns: means of logarithms, which no fibre dominates."""
+    """Light on the traces for each shift by -most .. most columns, as means of logarithms, so that no fibre
+    dominates."""
     low, high = psf.wavelength_range
     wave = np.linspace(low, high, STRETCHES + 2)[1:-1]
     parts = [_across(image, noise, make_filters(psf, fibres, wave, half_window(psf), stray=True), most)
@@ -36,7 +37,7 @@ def along_scores(image: Image, noise: float, psf: PsfModel, every: Sequence[Mark
     for fibres, marks in looks(psf, every, all_of_them=False):
         made = make_filters(psf, fibres, marks.lines.wave[marks.chosen], half_window(psf), stray=False)
         profiles = row_profiles(psf, fibres, marks, made, 2 * reach(psf) + 1)
-        profiles = np.delete(profiles, BEND, axis=2)      # with it, a filter sees light that is far from the line
+        profiles = np.delete(profiles, BEND, axis=2)      # with it, a filter would see light far from the line
         weight = row_filters(profiles, np.ones_like(profiles[:, :, 0], dtype=bool))[:, :, 0]
         parts.append(_along(image, noise, made, weight, most))
     return np.asarray(np.mean(parts, axis=0), np.float64)
@@ -53,7 +54,7 @@ def _along(image: Image, noise: float, made: Filters, weight: Array, most: int) 
 
 
 def peak(table: Array) -> int | None:
-    """The shift of the best score; None where it is hardly better than others: noise, or light that is everywhere."""
+    """The shift of the best score; None if it is hardly better than others, as for noise, or light everywhere."""
     if table.max() <= float(np.quantile(table, 0.25)) + PEAK:
         return None
     return int(table.argmax()) - len(table) // 2

@@ -1,4 +1,5 @@
-"""A shift that changes little over a camera: a polynomial in fibre and wavelength, fitted to what many windows say."""
+"""A shift that varies slowly over a camera: a polynomial in fibre and wavelength, fitted to the moments of many
+windows."""
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -7,15 +8,15 @@ import numpy as np
 from gpu_extract.data import Array, IntArray, PsfModel
 from gpu_psf.series import legendre, legvander
 
-CLIP = 4.0              # standard deviations: windows farther off are left out, and wavelengths of all fibres together
+CLIP = 4.0              # standard deviations beyond which windows, and wavelengths of all fibres together, are left out
 ROUNDS = 4
-WRONG = 0.02            # pixels that a window may be off beside its noise: profiles that are not quite true
+WRONG = 0.02            # pixels: error of a window in addition to noise, from inexact profiles
 TINY = 1e-30
-TILT, BEND = 0.2, 0.05  # pixels that tilts and bends may have before the light is looked at
+TILT, BEND = 0.2, 0.05  # pixels: prior uncertainties of tilts and bends
 
 
 class Moments(NamedTuple):
-    """What windows along the fibres say: light times its distance from the trace, flat over windows.
+    """Measurements of windows along the fibres: light times its distance from the trace, flat over windows.
 
     fibre, wave: where; moment: electron pixel; light: electron; variance: of the moment
     """
@@ -32,9 +33,9 @@ class Surface:
     """Shifts of a camera's fibres in pixels.
 
     orders: (nterm, 2) Legendre orders across the fibres and in wavelength; coeff, covariance: of the terms
-    nfibre, ends: what -1 .. 1 stands for; used: windows that it was fitted to
-    spread: by how much more than noise the wavelengths disagree; 1 at least. It is in the covariance
-    beside: fibres before the first of these and behind the last: they move like the nearest one
+    nfibre, ends: the ranges of -1 .. 1; used: number of windows that it was fitted to
+    spread: scatter of the wavelengths in units of noise; 1 at least. The covariance includes it
+    beside: numbers of fibres before the first and after the last of these, which move like the nearest one
     """
 
     orders: IntArray
@@ -54,12 +55,12 @@ class Surface:
         return across[:, self.orders[:, 0]] * along[:, self.orders[:, 1]]
 
     def grid(self) -> Array:
-        """The terms at 9 x 9 places all over the camera, (81, nterm)."""
+        """The terms at 9 x 9 places spread over the camera, (81, nterm)."""
         fibre, wave = np.meshgrid(np.linspace(0, self.nfibre - 1, 9), np.linspace(*self.ends, 9))
         return self.basis(fibre.ravel(), wave.ravel())
 
     def series(self) -> Array:
-        """Legendre coefficients in wavelength of every fibre, those beside as well: (all fibres, degree + 1)."""
+        """Legendre coefficients in wavelength of every fibre, including those beside: (all fibres, degree + 1)."""
         most = int(self.orders.max(initial=0))
         across = legvander(np.linspace(-1, 1, self.nfibre) if self.nfibre > 1 else np.zeros(1), most)
         found = np.zeros((self.nfibre, most + 1))
@@ -80,20 +81,21 @@ def level(nfibre: int, ends: tuple[float, float], degree: int) -> Surface:
 
 
 def raised(surface: Surface, by: float) -> Surface:
-    """The surface, so many pixels higher."""
+    """The surface, raised by this many pixels."""
     coeff = surface.coeff.copy()
     coeff[0] += by
     return replace(surface, coeff=coeff)
 
 
 def fit_surface(before: Surface, moments: Moments) -> Surface:
-    """The shifts that the moments ask for, measured from the traces `before` has led to, added to it.
+    """The shifts from the moments, which are measured on traces moved by `before`, added to it.
 
     Minimises the sum of (moment - light shift)^2 / variance. Where the shift is 0, a moment's mean is 0 whatever its
     light is, so that the noise of the light does not bias what the steps converge to.
 
-    What the spectra of all fibres have in common, e.g. the sodium lines of moonlight beside those of the sky, moves one
-    wavelength in all fibres alike. So wavelengths are judged as wholes, too, and how well they agree is in the errors.
+    Features common to the spectra of all fibres, e.g. the sodium lines of moonlight beside those of the sky, move one
+    wavelength equally in all fibres. Therefore each wavelength is also judged as a whole, and the errors include the
+    scatter of wavelengths.
     """
     good = np.isfinite(moments.moment + moments.light + moments.variance) & (moments.variance > 0) & (moments.light > 0)
     moment, light, variance = (part[good] for part in moments[2:])
@@ -119,7 +121,7 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
 
 
 def _scatter(values: Array) -> float:
-    """Standard deviation of many values in units of that which was expected; 1 at least."""
+    """Standard deviation of values, in units of the expected one; 1 at least."""
     return max(1.4826 * float(np.median(np.abs(values))), 1.0) if len(values) else 1.0
 
 
@@ -128,7 +130,7 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 def _known(orders: IntArray) -> Array:
-    """Inverse variances of the terms before the light is looked at."""
+    """Prior inverse variances of the terms."""
     total = orders.sum(axis=1)
     return np.where(total == 0, 1e-4, np.where(total == 1, TILT**-2, BEND**-2))
 

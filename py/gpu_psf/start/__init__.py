@@ -1,1 +1,1 @@
-"""A PSF to start from: traces from a flat, wavelengths from a list of lines, Gaussian spots of measured widths."""
+"""A starting PSF: traces from a flat, wavelengths from a list of lines, Gaussian spots of measured widths."""

@@ -1,7 +1,7 @@
-"""Which fibre is which: the traces that were found against the fibres that there are.
+"""The numbering of fibres: matches the traces that were found to the fibres of the slit.
 
-A missing fibre leaves a gap of two pitches; between bundles there is a gap, too. Every way to number the traces is
-judged by how well the distances between neighbours fit, and the best is taken if no other is nearly as good.
+A missing fibre leaves a gap of two pitches, and there are gaps between bundles. Every numbering of the traces is judged
+by the distances between neighbours. The best is used if no other is nearly as good.
 """
 from dataclasses import dataclass, replace
 
@@ -14,19 +14,19 @@ from gpu_psf.series import at_rows
 from gpu_psf.start.profiles import Traces
 
 MOST_MISSING = 0.2        # of the fibres
-SPREAD = 0.12             # of a pitch: how far distances differ from the common ones
-CLEARER = 4.0             # by which chi2 of the best numbering must be below that of the next
-AROUND = 12               # traces from whose distances the pitch at a place is taken
+SPREAD = 0.12             # scatter of distances, in pitches
+CLEARER = 4.0             # least difference in chi2 between the best numbering and the next
+AROUND = 12               # traces whose distances give the pitch at a place
 WIDE = 1.35               # pitches: wider steps are gaps
-MOST_OFF = 0.4            # of a pitch that a step may differ from what the numbering says
+MOST_OFF = 0.4            # largest difference of a step from its numbering, in pitches
 
 
 @dataclass(frozen=True)
 class Slit:
-    """How the fibres are laid out: count, and how many to a bundle, one number or that of each (None: no gaps between
+    """The layout of the fibres: count, and size of the bundles, as one number or one for each (None: no gaps between
     bundles).
 
-    skip: traces at small x that are none of the fibres (an order of which no wavelength is wanted)
+    skip: traces at small x that are not fibres (e.g. an order without known wavelengths)
     """
 
     count: int
@@ -42,10 +42,10 @@ class Slit:
 
 
 def match_fibres(traces: Traces, slit: Slit) -> Traces:
-    """Traces of exactly the fibres that there are: missing ones between those of their neighbours, marked as such;
-    traces that the CCD's edge cuts off are left out where there are more than asked for.
+    """Traces of exactly the slit's fibres. Missing ones are interpolated between their neighbours, and marked. If there
+    are too many traces, those cut off by the CCD's edge are left out.
 
-    Raises InputError where the numbers cannot be made to agree.
+    Raises InputError if the numbers cannot be matched.
     """
     traces = _on_the_ccd(take(traces, np.arange(slit.skip, len(traces.light))), slit.count)
     n = len(traces.light)
@@ -57,19 +57,19 @@ def match_fibres(traces: Traces, slit: Slit) -> Traces:
         _check_gaps(_steps(middle), slit)
         return traces
     if n < 3 or not may_be_missing(slit.count - n, slit.count):
-        raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to say which; "
+        raise InputError(f"found {n} traces in the flat, expected {slit.count}: too many are missing to tell which; "
                          f"give --fibres {n}, or a brighter flat")
     numbers, gap = _numbers(middle, slit)
     return _with_missing(traces, numbers, slit, gap)
 
 
 def may_be_missing(missing: int, count: int) -> bool:
-    """Whether gaps can tell which fibres of so many are missing."""
+    """Whether gaps can tell which fibres are missing."""
     return 0 < missing <= max(MOST_MISSING * count, 1)
 
 
 def _on_the_ccd(traces: Traces, count: int) -> Traces:
-    """Without as many outer traces that leave the CCD as are too many, first those with least of their length on it."""
+    """The traces without surplus outer ones that leave the CCD, first those with the shortest length on it."""
     if len(traces.light) <= count:
         return traces
     y = np.linspace(traces.x.wmin, traces.x.wmax, 64)
@@ -82,15 +82,15 @@ def _on_the_ccd(traces: Traces, count: int) -> Traces:
 
 
 def take(traces: Traces, kept: np.ndarray) -> Traces:
-    """Some of the traces."""
+    """A subset of the traces."""
     return replace(traces, x=replace(traces.x, coeff=traces.x.coeff[kept]),
                    sigma=replace(traces.sigma, coeff=traces.sigma.coeff[kept]), light=traces.light[kept],
                    error=traces.error[kept], interpolated=traces.interpolated[kept])
 
 
 def _numbers(x: Array, slit: Slit) -> tuple[np.ndarray, float]:
-    """The fibre number of each trace: the cheapest path through (trace, fibres missing so far); and the gap between
-    bundles in pitches."""
+    """The fibre number of each trace, from the cheapest path through (trace, fibres missing so far), and the gap
+    between bundles in pitches."""
     steps, missing = _steps(x), slit.count - len(x)
     gap, bundle = _gap(steps, slit), slit.number
     best = [[(0.0, [k]) for k in range(missing + 1)]]
@@ -107,32 +107,32 @@ def _numbers(x: Array, slit: Slit) -> tuple[np.ndarray, float]:
         best.append(row)
     ends = sorted(((cost, path) for cost, path in best[-1] if path[-1] < slit.count), key=lambda way: way[0])
     if len(ends) > 1 and ends[1][0] - ends[0][0] < CLEARER:
-        raise InputError(f"found {len(x)} traces in the flat, expected {slit.count}: which are missing cannot be told "
-                         f"from the gaps; give --fibres {len(x)}, --bundlesize, or another flat")
+        raise InputError(f"found {len(x)} traces in the flat, expected {slit.count}: the gaps do not tell which are "
+                         f"missing; give --fibres {len(x)}, --bundlesize, or another flat")
     numbers = np.array(ends[0][1])
     expected = np.diff(numbers) + gap * np.diff(bundle[numbers])
     if (np.abs(steps - expected) > MOST_OFF * np.sqrt(np.diff(numbers))).any():
         raise InputError(f"found {len(x)} traces in the flat, {_grouped(steps)}, expected {slit.count}{_sized(slit)}: "
-                         f"no missing fibres explain these gaps; give --fibres {len(x)}, or --bundlesize as it is")
+                         f"no missing fibres explain these gaps; give --fibres {len(x)}, or the right --bundlesize")
     return numbers, gap
 
 
 def _check_gaps(steps: Array, slit: Slit) -> None:
-    """Raises InputError where gaps are seen within bundles."""
+    """Raise InputError where gaps are seen within bundles."""
     if slit.bundle is not None and ((steps > WIDE) & (np.diff(slit.number) == 0)).any():
-        raise InputError(f"found {len(steps) + 1} traces in the flat, {_grouped(steps)}, expected {slit.count}"
-                         f"{_sized(slit)}: give the size of the bundles as it is, or none")
+        raise InputError(f"found {len(steps) + 1} traces in the flat, {_grouped(steps)}, expected "
+                         f"{slit.count}{_sized(slit)}: give the right --bundlesize, or none")
 
 
 def _steps(x: Array) -> Array:
-    """Distances of neighbours in pitches."""
+    """Distances between neighbours in pitches."""
     steps = np.diff(x)
     around = [steps[max(n - AROUND, 0):n + AROUND + 1] for n in range(len(steps))]
     return steps / np.array([np.median(near[near < 1.5 * np.quantile(near, 0.25)]) for near in around])   # of no gaps
 
 
 def _grouped(steps: Array) -> str:
-    """How many traces there are between gaps."""
+    """The numbers of traces between gaps, in words."""
     groups = np.diff([-1, *np.flatnonzero(steps > WIDE), len(steps)])
     return f"{' | '.join(map(str, groups))} between gaps" if len(groups) > 1 else "without a gap"
 
@@ -144,14 +144,14 @@ def _sized(slit: Slit) -> str:
 
 
 def _gap(steps: Array, slit: Slit) -> float:
-    """What a gap between bundles adds, in pitches: the median of the wide steps less one."""
+    """Extra distance at a gap between bundles, in pitches: the median of the wide steps minus one."""
     wide = steps[steps > WIDE]
     return float(np.median(wide) - 1) if slit.bundle is not None and len(wide) else 0.0
 
 
 def _with_missing(traces: Traces, numbers: np.ndarray, slit: Slit, gap: float) -> Traces:
-    """Put missing fibres between their neighbours: every coefficient in a straight line from the nearest two, over the
-    place on the slit."""
+    """Put missing fibres between their neighbours: every coefficient is interpolated linearly from the nearest two,
+    over the place on the slit."""
     every = np.arange(slit.count)
     place = every + gap * slit.number
 

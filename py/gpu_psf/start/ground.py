@@ -1,7 +1,7 @@
-"""Light that is on no trace: what is seen half way between neighbours, and smooth along them.
+"""Background light: measured half way between neighbouring traces, and smooth along them.
 
-It is for images whose traces leave a valley between them. Where spots have wings that reach the valleys these are taken
-for ground, too, and the light of the spots is that of their cores.
+It needs images whose traces leave a valley between them. Wings of spots that reach the valleys count as background, so
+that the light of the spots is that of their cores.
 """
 import numpy as np
 from scipy.ndimage import median_filter
@@ -10,12 +10,12 @@ from gpu_extract.data import Array, Image
 from gpu_psf.series import at_rows
 from gpu_psf.start.profiles import Traces
 
-LENGTH = 31              # rows over which the ground is the median
+LENGTH = 31              # rows over which the background is a median
 
 
 def ground_between(image: Image, traces: Traces) -> Array:
-    """(ny, nx) electron: the median over LENGTH rows of the pixels nearest to the middle of two traces, and straight
-    lines between those; beyond the outer valleys what is there. Masked pixels do not count."""
+    """(ny, nx) electron: the median over LENGTH rows of the pixels nearest to the middle of two traces, interpolated
+    linearly between these; constant beyond the outer valleys. Masked pixels do not count."""
     ny, nx = image.shape
     y = np.arange(ny, dtype=float)
     x = at_rows(traces.x, y)

@@ -1,8 +1,7 @@
-"""Which line of an arc is which of the list: from a solution that is nearly right.
+"""Identification of an arc's lines with those of the list, from a solution that is nearly right.
 
-A proposed solution is moved until the lines of the list lie on those that are seen. How many do is compared with how
-many would by chance: a wrong list, or an arc of another lamp, agrees no better than chance, and that is an error, never
-a solution.
+A proposed solution is moved until the lines of the list lie on those that are seen. The number of matches is compared
+with that expected by chance. A wrong list, or an arc of another lamp, agrees no better than chance, which is an error.
 """
 from dataclasses import replace
 
@@ -18,16 +17,16 @@ from gpu_psf.start.lines import Pairs, Seen, select_lines
 from gpu_psf.start.profiles import Traces
 from gpu_psf.start.solution import Solution, solve_wavelengths
 
-TOLERANCES = (3.0, 2.0, 1.0, 1.0)     # pixels, of one round of refinement after the other
+TOLERANCES = (3.0, 2.0, 1.0, 1.0)     # pixels, for successive rounds of refinement
 BLENDED = 5.0            # sigmas: lines of the list closer than this are not used
-BROAD = 1.4              # times the width of a sharp line: lines that are broader are blends, and not used
-NARROW = 0.6             # and narrower ones are hot pixels
-VOTE = 0.25              # pixels of a bin in which shifts are counted
-BEYOND_CHANCE = 3.0      # times as many lines as by chance must agree, or half of those that do not by chance
-LEAST = 6                # lines that must agree in all
-FEWEST = 12              # lines from which a width is taken
+BROAD = 1.4              # times the width of a sharp line: broader lines are blends, and not used
+NARROW = 0.6             # narrower ones are hot pixels
+VOTE = 0.25              # width of a bin of the histogram of shifts, pixels
+BEYOND_CHANCE = 3.0      # least ratio of matches to chance matches, or half of the lines that do not match by chance
+LEAST = 6                # least number of matches
+FEWEST = 12              # least number of lines for a width
 SAMPLES = 512
-MOST_ALONG, MOST_ACROSS = 8.0, 5.0      # pixels that a given PSF may be off in y and x
+MOST_ALONG, MOST_ACROSS = 8.0, 5.0      # largest offset of a given PSF in y and x, pixels
 
 
 def rows_of(solution: Solution, lines: Array) -> Array:
@@ -42,8 +41,8 @@ def rows_of(solution: Solution, lines: Array) -> Array:
 
 def match(seen: Seen, lines: Array, solution: Solution, tolerance: float,
           blended: float = BLENDED) -> tuple[Pairs, IntArray]:
-    """Lines of the list and lines that are seen that are each other's nearest within `tolerance` pixels, and which of
-    `seen` they are. Of two lines of the list that one spot may be, neither is taken."""
+    """Pairs of listed and seen lines that are each other's nearest within `tolerance` pixels, and which of `seen` they
+    are. If one spot may be either of two listed lines, neither is used."""
     expected = rows_of(solution, lines)
     width = _typical(seen)
     sharp = (seen.sigma < BROAD * width) & (seen.sigma > NARROW * width)
@@ -66,11 +65,11 @@ def match(seen: Seen, lines: Array, solution: Solution, tolerance: float,
 
 def refine(seen: Seen, lines: Array, solution: Solution, *, ny: int, kept: bool = False,
            found: bool = False) -> tuple[Solution, Pairs]:
-    """The solution through all lines of the list that are seen, matched ever more closely.
+    """The solution through all lines of the list that are seen, matched with decreasing tolerance.
 
     kept: the given one is right in its shape, and stays as it is where no lines tell; found: lines have told it, also
         such as are not matched here, and it counts a little
-    Raises InputError where no more agree than by chance.
+    Raises InputError if no more lines match than by chance.
     """
     nfibre, echelle, base = len(solution.wave.coeff), solution.orders is not None, solution if kept else None
     told = solution if found else None
@@ -92,7 +91,7 @@ def _typical(seen: Seen) -> float:
 
 
 def sharp_lines(seen: Seen, lines: Array, solution: Solution) -> Seen:
-    """Lines that tell the width of a spot: those with no other near; all matched ones where they are few."""
+    """Lines that measure the width of a spot: isolated ones, or all matched ones if these are few."""
     for apart in (2 * BLENDED, BLENDED, 0.0):
         _, which = match(seen, lines, solution, TOLERANCES[-1], apart)
         if len(which) >= FEWEST:
@@ -101,24 +100,23 @@ def sharp_lines(seen: Seen, lines: Array, solution: Solution) -> Seen:
 
 
 def _enough(count: int, seen: Seen, lines: Array, solution: Solution, tolerance: float) -> None:
-    """Raise InputError where a list that is shifted by far agrees nearly as often as it does in place."""
+    """Raise InputError if a list that is shifted by a large amount agrees nearly as often as it does in place."""
     chance = []
     for shift in (-61.0, -37.0, -23.0, 23.0, 37.0, 61.0):
         moved = replace(seen, row=seen.row + shift)
         chance.append(len(match(moved, lines, solution, tolerance)[0].row))
     by_chance = float(np.mean(chance))
-    needed = max(min(BEYOND_CHANCE * by_chance, (by_chance + len(seen.row)) / 2), LEAST)      # no more than there are
+    needed = max(min(BEYOND_CHANCE * by_chance, (by_chance + len(seen.row)) / 2), LEAST)      # at most all of them
     if count < needed:
-        raise InputError(f"{count} of the {len(seen.row)} lines that are seen lie on one of the list's {len(lines)}, "
-                         f"by chance {by_chance:.0f} would (expected: {needed:.0f} at least): is it the list "
-                         "of this lamp, in Angstrom in vacuum or air as the start is, and the start that of this "
-                         "spectrograph?")
+        raise InputError(f"{count} of the {len(seen.row)} lines that are seen match one of the list's {len(lines)}; "
+                         f"{by_chance:.0f} would by chance, at least {needed:.0f} are needed: give the list of this "
+                         "lamp, in Angstrom, in vacuum or air like the start, and a start of this spectrograph")
 
 
 def shifted(solution: Solution, seen: Seen, lines: Array) -> tuple[Solution, float]:
-    """A solution moved along the dispersion, by up to MOST_ALONG pixels, to where most lines agree, and by how much.
+    """A solution moved along the dispersion, by up to MOST_ALONG pixels, to the most matches, and the shift.
 
-    Raises InputError where no shift stands out.
+    Raises InputError if no shift stands out.
     """
     expected = rows_of(solution, lines)
     edges = np.arange(-MOST_ALONG - VOTE / 2, MOST_ALONG + VOTE, VOTE)
@@ -130,9 +128,9 @@ def shifted(solution: Solution, seen: Seen, lines: Array) -> tuple[Solution, flo
     best = int(smooth.argmax())
     level, found = float(np.median(smooth)), float(smooth[best])
     if found < level + 5 * np.sqrt(max(level, 1.0) / 5) + 1:
-        raise InputError(f"no shift of up to {MOST_ALONG:g} pixels brings the start's lines onto those that are seen: "
-                         f"{len(seen.row)} are seen, {int(np.isfinite(expected).sum())} expected; give a start that is "
-                         "nearer, or the right list of lines")
+        raise InputError(f"no shift of up to {MOST_ALONG:g} pixels brings the start's lines onto those that are seen "
+                         f"({len(seen.row)} seen, {int(np.isfinite(expected).sum())} expected); give a nearer start, "
+                         "or the right list of lines")
     near = slice(max(best - 3, 0), best + 4)
     middle = (edges[:-1] + edges[1:]) / 2
     shift = float((middle[near] * smooth[near]).sum() / smooth[near].sum())
@@ -148,7 +146,7 @@ def moved_along(solution: Solution, shift: float) -> Solution:
 
 
 def solution_of(psf: PsfModel, ny: int) -> Solution:
-    """The wavelengths against the row of a PSF that is there."""
+    """The wavelengths against the row of a given PSF."""
     coordinate = np.linspace(*psf.wavelength_range, SAMPLES)
     rows = centres(psf, (0, psf.nfibre), coordinate)[0]
     wave = np.broadcast_to(coordinate, rows.shape) if psf.own is None else at_rows(psf.own, coordinate)
@@ -158,9 +156,9 @@ def solution_of(psf: PsfModel, ny: int) -> Solution:
 
 
 def shift_across(pix: Array, psf: PsfModel) -> float:
-    """By how many pixels in x an image's light lies beside a PSF's traces: where the light on them is most.
+    """Offset in x of an image's light from a PSF's traces, in pixels: the shift with most light on them.
 
-    Raises InputError where it lies farther than MOST_ACROSS.
+    Raises InputError if it exceeds MOST_ACROSS.
     """
     check_beside(pix, psf, MOST_ACROSS)
     shifts = np.arange(-MOST_ACROSS, MOST_ACROSS + 0.125, 0.25)

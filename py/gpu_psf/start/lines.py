@@ -1,4 +1,4 @@
-"""Lists of lines, and the lines of an arc as they are seen on the traces."""
+"""Lists of lines, and the lines of an arc that are seen on the traces."""
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from gpu_psf.start.profiles import Traces, pixel_gaussian
 from gpu_psf.start.traces import risen
 
 PEAK = 8.0               # noise that a line rises above both sides
-WINDOW = 2.5             # sigmas to both sides that a line is fitted over
-SHARP = 0.3              # of the lines are sharper than what is taken for the width: the others may be blends
-ALONE, NEIGHBOUR = 8.0, 0.02     # sigmas to the next line of this part of a line's light
+WINDOW = 2.5             # sigmas on both sides over which a line is fitted
+SHARP = 0.3              # quantile of widths that is used as the width: broader lines may be blends
+ALONE, NEIGHBOUR = 8.0, 0.02     # least distance in sigmas to the next line of at least this share of a line's light
 STEPS = 25               # of Gauss-Newton, at most
 GROUND = 12              # sigmas over which the light beneath the lines is the lower quartile
 ANGSTROM = {"angstrom": 1.0, "nm": 10.0}
@@ -22,7 +22,7 @@ ANGSTROM = {"angstrom": 1.0, "nm": 10.0}
 
 @dataclass(frozen=True)
 class Pairs:
-    """Lines whose place is known: fibre, row (pixel along the dispersion), wavelength (Angstrom), by fibre."""
+    """Lines of known place: fibre, row (pixel along the dispersion), wavelength (Angstrom), sorted by fibre."""
 
     fibre: IntArray
     row: Array
@@ -41,14 +41,14 @@ class Seen:
 
 
 def read_pairs(path: FileName, columns: tuple[int, int, int] = (0, 1, 2), unit: str = "angstrom") -> Pairs:
-    """Known lines from a text file; columns: where fibre, row and wavelength stand. Raises InputError."""
+    """Known lines from a text file; columns: those of fibre, row and wavelength. Raises InputError."""
     rows = _numbers(path, max(columns) + 1)
     if not rows:
         raise InputError(f"{path}: holds no lines with fibre, row and wavelength")
     fibre, row, wave = (np.array([line[k] for line in rows]) for k in columns)
     if (broken := fibre[fibre != np.rint(fibre)]).size:
-        raise InputError(f"{path}: the number of a fibre is {broken[0]:g}, must be a whole one, from 0 on: give "
-                         "--columns as they fit")
+        raise InputError(f"{path}: the number of a fibre is {broken[0]:g}, must be a whole number from 0 on: give the "
+                         "right --columns")
     order = np.lexsort((row, fibre))
     return Pairs(fibre[order].astype(int), row[order], wave[order] * ANGSTROM[unit])
 
@@ -75,7 +75,8 @@ def _numbers(path: FileName, least: int) -> list[list[float]]:
 
 
 def along(image: Image, traces: Traces, sigmas: float = 2.0) -> tuple[Array, Array]:
-    """Light and its error along each trace, (n, ny): pixels within so many sigmas of it, by their part within.
+    """Light and its error along each trace, (n, ny), from pixels within this many sigmas, weighted by their fraction
+    within.
 
     A row with a masked pixel there has error inf.
     """
@@ -99,7 +100,7 @@ def along(image: Image, traces: Traces, sigmas: float = 2.0) -> tuple[Array, Arr
 
 
 def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
-    """The lines of an arc on each trace; width: sigma along the dispersion, about. Saturated ones are left out."""
+    """The lines of an arc on each trace, without saturated ones; width: approximate sigma along the dispersion."""
     found: list[tuple[float, ...]] = []
     light, error = along(image, traces)
     for i, (spectrum, noise) in enumerate(zip(light, error, strict=True)):
@@ -107,7 +108,7 @@ def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
             continue
         ground = percentile_filter(median_filter(spectrum, 5, mode="nearest"), 25, int(2 * GROUND * width) | 1,
                                    mode="nearest")
-        rows = spectrum - ground                           # without what is broader than lines
+        rows = spectrum - ground                           # without features broader than lines
         quiet = np.where(np.isfinite(noise), noise, 0.0)
         at, rise = risen(rows, 20 * width)
         for row in at[rise > PEAK * np.maximum(quiet[at], 1e-30)]:
@@ -119,10 +120,10 @@ def seen_lines(image: Image, traces: Traces, width: float) -> Seen:
 
 
 def line_width(image: Image, traces: Traces) -> float:
-    """Sigma along the dispersion, pixels, of the arc's lines: what the sharper of the bright ones have, in fits that
-    begin with several widths.
+    """Sigma along the dispersion, pixels, of the arc's lines: that of the sharper bright ones, in fits that start from
+    several widths.
 
-    Raises InputError where there are no lines.
+    Raises InputError if there are no lines.
     """
     for width in (1.0, 2.0, 4.0, 8.0):
         seen = seen_lines(image, traces, width)
@@ -131,11 +132,11 @@ def line_width(image: Image, traces: Traces) -> float:
             if middle < 1.6 * width:
                 return middle
     raise InputError(f"the arc has no lines on the {len(traces.light)} traces that rise {PEAK:g} times above the "
-                     "noise: give an exposure of a lamp with lines, and the flat that belongs to it")
+                     "noise: give an exposure of a lamp with lines, and its own flat")
 
 
 def isolated(seen: Seen, width: float) -> Seen:
-    """The lines without another on the same fibre so near that their fits, or the light beneath them, would differ."""
+    """The lines without a neighbour on the same fibre that would affect their fit, or the light beneath them."""
     kept = np.zeros(len(seen.row), dtype=bool)
     for i in np.unique(seen.fibre):
         own = np.flatnonzero(seen.fibre == i)
@@ -147,12 +148,12 @@ def isolated(seen: Seen, width: float) -> Seen:
 
 
 def select_lines(seen: Seen, kept: np.ndarray) -> Seen:
-    """Some of the lines."""
+    """A subset of the lines."""
     return Seen(*(array[kept] for array in vars(seen).values()))
 
 
 def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[float, float, float, float] | None:
-    """Row, its error, sigma and light of a Gaussian over pixels on a constant, by Gauss-Newton; None where it is no
+    """Row, its error, sigma and light of a Gaussian over pixels on a constant, by Gauss-Newton; None if it is not a
     single line."""
     half = int(np.ceil(WINDOW * width)) + 1
     part = slice(max(row - half, 0), min(row + half + 1, len(spectrum)))
@@ -169,7 +170,7 @@ def _fit_line(spectrum: Array, noise: Array, row: int, width: float) -> tuple[fl
             change = np.linalg.solve(normal, terms.T @ (values * weight) - normal[:, 0] * light)
         except np.linalg.LinAlgError:
             return None
-        # the constant is fitted anew each time: it stands as a value, not as a change
+        # the constant is fitted again each time, as a value, not as a change
         light = max(light + float(change[0]), 1e-30)
         place += float(np.clip(change[1], -0.5 * sigma, 0.5 * sigma))
         sigma *= float(np.clip(1 + change[2] / sigma, 0.7, 1.4))

@@ -8,7 +8,7 @@ from gpu_psf.start.solution import Solution
 
 DEGREE = 6                # of the traces against wavelength
 WIDTH_DEGREE = 2
-HALF = 4.5                # sigmas that a stamp reaches
+HALF = 4.5                # half-size of a stamp in sigmas
 LEAST_HALF, MOST_HALF = 4, 64
 SAMPLES = 256
 BROAD = 1.3               # times the width of a sharp line: a blend
@@ -21,9 +21,9 @@ def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[in
     sigma_y: (nfibre, ncoef) pixels against the row, as Legendre series over 0 .. ny - 1; shape: (ny, nx)
     bundles: (nfibre,) the bundle of each; None: all in one
 
-    Where fibres have wavelengths of their own (solution.orders), the coordinate of all series is the wavelength of the
-    middle fibre, and PsfModel.own maps it: a straight line for each fibre, through its wavelengths in the first and
-    the last row.
+    If fibres have their own wavelengths (solution.orders), the coordinate of all series is the wavelength of the middle
+    fibre. PsfModel.own maps it to each fibre by a straight line through the fibre's wavelengths in the first and the
+    last row.
     """
     ny, n = shape[0], len(traces.light)
     y = np.linspace(0.0, ny - 1.0, SAMPLES)
@@ -51,8 +51,8 @@ def make_psf(traces: Traces, solution: Solution, sigma_y: Array, shape: tuple[in
 
 
 def width_surface(fibre: np.ndarray, row: Array, sigma: Array, light: Array, nfibre: int, ny: int) -> Array:
-    """(nfibre, 2) series of the width along the dispersion against the row, from lines: a plane in row and fibre,
-    through the sharp ones of the brighter half, since blends are always too wide."""
+    """(nfibre, 2) series of the width along the dispersion against the row, from lines: a plane in row and fibre
+    through the sharp lines of the brighter half, since blends are always too wide."""
     u, v = 2 * row / (ny - 1) - 1, 2 * fibre / max(nfibre - 1, 1) - 1
     terms = np.stack([np.ones(len(u)), u, v], axis=1) if len(u) >= 12 else np.ones((len(u), 1))
     bright = light >= np.median(light)

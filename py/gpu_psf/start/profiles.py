@@ -1,12 +1,12 @@
 """Centres and widths of all profiles of a flat, fitted together: a Gaussian for each fibre on a smooth background.
 
-Neighbours overlap, so that a centroid of its own would pull each of them towards the other. Per block of rows the
+Neighbours overlap, so that separate centroids would be pulled towards each other. For each block of rows the
 model is, at column c,
 
     sum_i a_i / 2 [erf((c + 1/2 - x_i) / (sqrt 2 s_i)) - erf((c - 1/2 - x_i) / (sqrt 2 s_i))] + background,
 
-the background a broken line with a node every few fibres. Gauss-Newton with analytic derivatives; the equations are
-sparse, since a fibre has pixels in common with its neighbours alone.
+where the background is piecewise linear with a node every few fibres. The fit is Gauss-Newton with analytic
+derivatives; the equations are sparse, since a fibre shares pixels only with its neighbours.
 """
 from dataclasses import dataclass
 
@@ -19,12 +19,12 @@ from gpu_extract.data import Array, Image, Legendre
 from gpu_psf.series import legendre_of_rows, legfit, legvander
 from gpu_psf.start.traces import Found, make_blocks
 
-REACH = 4.0              # sigmas that a profile is fitted over
-NODES = 8                # fibres to a node of the background
+REACH = 4.0              # sigmas over which a profile is fitted
+NODES = 8                # fibres per node of the background
 STEPS = 9               # of Gauss-Newton
-SMEAR = 0.4              # pixels that a trace may move within a block of rows
+SMEAR = 0.4              # largest motion of a trace within a block of rows, pixels
 MOST_BLOCKS = 160
-BRIGHT = 15.0            # signal to noise of a block's profile that tells a shape
+BRIGHT = 15.0            # signal to noise of a block's profile that determines a shape
 CLIP = 5.0
 DEGREE, WIDTH_DEGREE = 4, 1      # in y, of traces and widths
 
@@ -46,7 +46,7 @@ class Traces:
     """Traces and widths against the row.
 
     x, sigma: (n, ncoef) pixels; light: (n,) median electrons of a row; error: (n,) rms of the blocks about the trace
-    interpolated: (n,) bool, fibres that are not in the flat: from their neighbours
+    interpolated: (n,) bool, fibres that are not in the flat, interpolated between their neighbours
     columns: of the CCD
     """
 
@@ -77,10 +77,10 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
     n, nx = len(x), len(profile)
     centre, width, light = x.copy(), np.full(n, sigma), np.zeros(n)
     room = np.diff(x, prepend=-np.inf, append=np.inf)
-    bounds = np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)      # of how far a centre may move
+    bounds = np.minimum(np.minimum(room[:-1], room[1:]) / 3, 2 * sigma)      # of the motion of a centre
     weight = np.where(noise > 0, 1 / np.maximum(noise, 1e-30), 0.0)
     nodes = np.linspace(0, nx - 1, max(n // NODES, 1) + 1)
-    # the background's broken line: (nx, nodes)
+    # basis of the piecewise linear background: (nx, nodes)
     ground = coo_array(np.stack([np.interp(np.arange(nx), nodes, unit) for unit in np.eye(len(nodes))], axis=1))
     for step in range(STEPS):
         rows, cols, values = _columns(centre, width, light, nx)
@@ -97,7 +97,7 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
             light = np.maximum(found[:n], 0.0)
             continue
         light = np.maximum(found[0:3 * n:3], 0.0)
-        # parameters of the derivatives are the new values of centre and width, see _moved
+        # the parameters are the new values of centre and width, see _moved
         centre = np.clip(found[1:3 * n:3], np.maximum(centre - 0.3 * width, x - bounds),
                          np.minimum(centre + 0.3 * width, x + bounds))
         width = np.clip(found[2:3 * n:3], np.maximum(0.8 * width, sigma / 3), np.minimum(1.25 * width, 3 * sigma))
@@ -127,7 +127,7 @@ def pixel_gaussian(pixel: np.ndarray, centre: Array | float, width: Array | floa
 
 
 def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
-    """What the derivatives add at the present centre and width: with it, the unknowns are their new values, and the
+    """The derivatives' contribution at the present centre and width. With it, the unknowns are the new values, and the
     profile's own value is not counted twice (light is a factor of its first column)."""
     return basis @ np.stack([np.zeros(len(centre)), centre, width], axis=1).ravel()
 
@@ -135,7 +135,7 @@ def _moved(basis: coo_array, centre: Array, width: Array) -> Array:
 def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int]) -> Traces:
     """Series in y of centres and widths.
 
-    A trace is the common bend plus a series of its own: of DEGREE where its blocks tell, of fewer terms where it is
+    A trace is the common bend plus its own series, of DEGREE if its blocks determine it, or of fewer terms if it is
     faint or cut off by the CCD's edge, so that it never leaves the path of its neighbours.
     """
     ny, n = shape[0], len(found.place)
@@ -160,7 +160,7 @@ def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int]) -> Trac
 
 
 def _robust(argument: Array, values: Array, weight: Array, terms: int) -> tuple[Array, float]:
-    """A weighted Legendre fit without outliers, and the rms of what is left."""
+    """A weighted Legendre fit without outliers, and the rms of its residuals."""
     basis = legvander(argument, terms - 1)
     kept = weight > 0
     if np.count_nonzero(kept) < terms:

@@ -1,4 +1,4 @@
-"""The way from a flat and an arc to a PSF to start from."""
+"""The sequence from a flat and an arc to a starting PSF."""
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,14 +16,14 @@ from gpu_psf.start.search import Range, describe
 from gpu_psf.start.solution import Solution, solve_wavelengths
 from gpu_psf.start.traces import find_traces
 
-SAMPLING = 1.4            # sigmas of a bin: below that, bins cannot be told from each other in the noise
-FEWEST = 6                # lines that tell a width
-MOST_MASKED = 0.9         # of an image's pixels
+SAMPLING = 1.4            # smallest bin in sigmas: noise hides the difference between smaller bins
+FEWEST = 6                # least number of lines for a width
+MOST_MASKED = 0.9         # largest share of an image's pixels
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the wavelengths: one of
+    """The known wavelengths: one of
     psf: a PSF of this spectrograph, a few pixels off;
     pairs: lines whose fibre, row and wavelength were identified; echelle: fibres are orders with their own wavelengths;
     range: of the middle fibre's wavelengths."""
@@ -36,7 +36,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Start:
-    """A starting PSF and how it came about.
+    """A starting PSF, and how it was made.
 
     rms: of the lines used, pixels, NaN where none was fitted; used: their number; interpolated: fibres that the flat
     does not show; shift: of the given PSF, (x, y) pixels; width: sigma along the dispersion, pixels, the median
@@ -53,13 +53,14 @@ class Start:
 
 def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known, slit: Slit | None = None, *,
               tell: Callable[[str], None] = lambda text: None) -> Start:
-    """A Gaussian PSF from a flat and an arc, both with the dispersion along y, in electrons.
+    """Make a Gaussian PSF from a flat and an arc, both with the dispersion along y, in electrons.
 
-    flat: shows the traces; may be left out where a PSF is given. arc: may be left out where pairs are given: the widths
+    flat: shows the traces; optional if a PSF is given. arc: optional if pairs are given: the widths
     along the dispersion are then those across it
     lines: wavelengths of the lamp, Angstrom, ascending; slit: the number of fibres, if it is known
 
-    Raises InputError: no or too few traces, no lines, lines that do not fit the list, no overlap with the given PSF.
+    Raises InputError for no or too few traces, no lines, lines that do not match the list, and no overlap with the
+    given PSF.
     """
     for name, image in (("flat", flat), ("arc", arc)):
         if image is not None:
@@ -78,47 +79,46 @@ def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known,
 
 
 def _check_light(name: str, image: Image) -> None:
-    """Raises InputError where hardly a pixel can be used."""
+    """Raise InputError if hardly a pixel can be used."""
     masked = float(np.mean(image.ivar <= 0))
     if masked > MOST_MASKED:
-        raise InputError(f"{masked:.1%} of the {name}'s pixels are masked, allowed are {MOST_MASKED:.0%}: is it "
-                         "saturated (gpu_psf preprocess --saturation)? Give a shorter exposure")
+        raise InputError(f"{masked:.1%} of the {name}'s pixels are masked, at most {MOST_MASKED:.0%} may be: if it is "
+                         "saturated (gpu_psf preprocess --saturation), give a shorter exposure")
 
 
 def _other_fibres(seen: int, psf: PsfModel, *, told: bool) -> InputError:
-    """That the flat shows another number of fibres than the PSF has; told: --fibres was given."""
+    """The error that the flat shows another number of fibres than the PSF has; told: --fibres was given."""
     dark = psf.nfibre - seen
     gaps_tell = not told and may_be_missing(dark, psf.nfibre)
-    return InputError(f"found {seen} traces in the flat, expected {psf.nfibre}, as {psf.name} has: give a PSF and a "
-                      "flat of the same fibres"
+    return InputError(f"found {seen} traces in the flat, expected {psf.nfibre} as in {psf.name}: give a PSF and a flat "
+                      "of the same fibres"
                       + (f", or --fibres {psf.nfibre} if {dark} of them are dark" if gaps_tell else ""))
 
 
 def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | None,
             tell: Callable[[str], None]) -> tuple[Traces, float]:
-    """Traces from the flat, or those of the given PSF moved to where the arc's light is; and by how much."""
+    """Traces from the flat, or those of the given PSF moved to the arc's light, and the shift."""
     if flat is not None:
         found = find_traces(flat)
         traces = fit_traces(found, fit_profiles(flat, found), flat.shape)
         traces = traces if slit is None else match_fibres(traces, slit)
-        tell(f"{len(found.place)} traces are found, {len(traces.light)} are taken"
-             + (f", of which {np.count_nonzero(traces.interpolated)} lie between their neighbours"
+        tell(f"{len(found.place)} traces are found, {len(traces.light)} are used"
+             + (f", of which {np.count_nonzero(traces.interpolated)} are interpolated between their neighbours"
                 if traces.interpolated.any() else ""))
         if known.psf is not None and known.psf.nfibre != len(traces.light):
             raise _other_fibres(len(traces.light), known.psf, told=slit is not None)
         return traces, 0.0
     if known.psf is None or arc is None:
-        raise InputError("there is neither a flat nor a PSF with traces: give --flat, or --psf with --arc")
+        raise InputError("neither a flat nor a PSF gives the traces: give --flat, or --psf with --arc")
     if known.psf.tabulated:
-        raise InputError(f"{known.psf.name}: its spots are tables, which do not say how wide they are: give --flat, "
-                         "too")
+        raise InputError(f"{known.psf.name}: its spots are tables, which do not give their widths: also give --flat")
     shift = identify.shift_across(np.where(arc.ivar > 0, arc.pix, 0.0).astype(np.float64), known.psf)
     tell(f"the arc's light lies {shift:+.2f} pixels in x from the traces of {known.psf.name}")
     return identify.traces_of(replace(known.psf, x=known.psf.x.plus(shift)), arc.shape[0]), shift
 
 
 def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny: int) -> tuple[Solution, int, float]:
-    """The solution, how many lines it rests on, and the shift of the given PSF."""
+    """The solution, the number of lines it uses, and the shift of the given PSF."""
     along = 0.0
     if known.pairs is not None:
         _check_pairs(known.pairs, nfibre, ny)
@@ -127,13 +127,13 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
         if seen is None:
             return solution, int(np.count_nonzero(solution.used)), along
     elif seen is None:
-        raise InputError("without an arc wavelengths can only come from known lines: give --arc, or --pairs")
+        raise InputError("without an arc, only known lines give the wavelengths: give --arc, or --pairs")
     elif known.psf is not None:
         solution, along = identify.shifted(identify.solution_of(known.psf, ny), seen, lines)
     elif known.range is not None:
         solution = describe(known.range, seen, lines, nfibre, ny)
     else:
-        raise InputError("nothing is known of the wavelengths: give --psf, --pairs or --range")
+        raise InputError("nothing gives the wavelengths: give --psf, --pairs or --range")
     solution, pairs = identify.refine(seen, lines, solution, ny=ny, kept=known.psf is not None,
                                       found=known.range is not None)
     return solution, len(pairs.row), along
@@ -142,8 +142,8 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
 def _check_pairs(pairs: Pairs, nfibre: int, ny: int) -> None:
     if pairs.fibre.min() < 0 or pairs.fibre.max() >= nfibre or pairs.row.min() < 0 or pairs.row.max() > ny - 1:
         raise InputError(f"the known lines are on fibres {pairs.fibre.min()} to {pairs.fibre.max()} and rows "
-                         f"{pairs.row.min():g} to {pairs.row.max():g}, there are {nfibre} fibres and {ny} rows, from "
-                         "0 on: give --columns, --skip or --fibres as they fit")
+                         f"{pairs.row.min():g} to {pairs.row.max():g}, but there are {nfibre} fibres and {ny} rows, "
+                         "counted from 0: correct --columns, --skip or --fibres")
 
 
 def _widths(seen: Seen | None, lines: Array, solution: Solution, traces: Traces, width: float) -> Array:
@@ -158,7 +158,7 @@ def _widths(seen: Seen | None, lines: Array, solution: Solution, traces: Traces,
 
 
 def suggested_grid(psf: PsfModel) -> tuple[float, float, float]:
-    """(first, last, step) that suits -w: all that is on the CCD for every fibre, in bins of SAMPLING sigmas."""
+    """(first, last, step) for -w: the range that is on the CCD for every fibre, in bins of SAMPLING sigmas."""
     low, high = psf.wavelength_range
     coordinate = np.linspace(low, high, 1025)
     y = centres(psf, (0, psf.nfibre), coordinate)[0]

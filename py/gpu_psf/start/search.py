@@ -1,7 +1,7 @@
 """Wavelengths from a description that is nearly right: shift, stretch and curvature are searched for.
 
-Of all that are tried on the middle fibre those are taken with which most of its brightest lines lie on one of the list,
-if they are clearly more than with any other. The other fibres follow from neighbour to neighbour.
+All combinations are tried on the middle fibre. The one with most matches between its brightest lines and the list is
+used, if it has clearly more than any other. The other fibres follow from neighbour to neighbour.
 """
 from dataclasses import dataclass
 
@@ -15,18 +15,18 @@ from gpu_psf.start.lines import Seen
 from gpu_psf.start.solution import Solution
 
 BRIGHT = 30                     # brightest lines of a fibre that are used
-STRETCHES, CURVES = 33, (13, 35)     # that are tried; where the middle is known, and where it is not
-OFF = 0.03                      # of the range: how far each of its ends may be off
+STRETCHES, CURVES = 33, (13, 35)     # numbers that are tried; curvatures with a known middle, and without
+OFF = 0.03                      # largest error of each end, as a share of the range
 OUT, MOST = 1.3, 0.75           # times as many lines as with a typical solution must agree; or this share of what
 #                                 chance leaves
-CLOSE = 0.7                     # pixels by which lines that agree may be apart
-CURVED = 0.015, 0.04            # of the range: the largest of these curvatures
+CLOSE = 0.7                     # largest distance of matching lines, pixels
+CURVED = 0.015, 0.04            # largest of these curvatures, as a share of the range
 
 
 @dataclass(frozen=True)
 class Range:
-    """What is known of a spectrograph: wavelengths (Angstrom) in the first and the last row of the middle fibre, and in
-    its middle row (None: half way)."""
+    """A described range: wavelengths (Angstrom) in the first and the last row of the middle fibre, and in its middle
+    row (None: half way)."""
 
     first: float
     last: float
@@ -40,10 +40,10 @@ class Range:
 
 
 def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> Solution:
-    """A solution from a description that is right to some 3 % of the range: shift, stretch and curvature are searched
-    for on the middle fibre, and the others follow from neighbour to neighbour.
+    """A solution from a description that is correct to about 3 % of the range: shift, stretch and curvature are
+    searched for on the middle fibre, and the other fibres follow from neighbour to neighbour.
 
-    Raises InputError where nothing stands out.
+    Raises InputError if nothing stands out.
     """
     middle = nfibre // 2
     found = _search(known, seen, lines, middle, ny)
@@ -61,12 +61,12 @@ def _brightest(seen: Seen, fibre: int) -> Array:
 
 
 def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
-    """Coefficients of the middle fibre's wavelengths: of all shifts, stretches and curvatures those with which most of
-    the brightest lines lie on one of the list, and clearly more than with any other."""
+    """Coefficients of the middle fibre's wavelengths: the shift, stretch and curvature with most matches between the
+    brightest lines and the list, and clearly more than any other."""
     rows = _brightest(seen, fibre)
     if len(rows) < LEAST:
-        raise InputError(f"the middle fibre shows {len(rows)} lines, {LEAST} are needed: give an exposure of a lamp "
-                         "with lines, a longer one, or a start")
+        raise InputError(f"the middle fibre shows {len(rows)} lines, at least {LEAST} are needed: give an exposure of "
+                         "a lamp with lines, a longer one, or --psf or --pairs")
     y = np.linspace(0, ny - 1, SAMPLES)
     base = known.wave(y, ny)
     step = (base[-1] - base[0]) / (ny - 1)
@@ -75,7 +75,7 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     span = abs(base[-1] - base[0])
     free = int(known.middle is None)
     sizes = [span * 2 * OFF * np.linspace(-1, 1, STRETCHES), span * CURVED[free] * np.linspace(-1, 1, CURVES[free])]
-    most = (OFF + free * CURVED[1] * 2 / 3) * span         # a curvature moves the middle against the ends
+    most = (OFF + free * CURVED[1] * 2 / 3) * span         # a curvature moves the middle relative to the ends
     shifts = np.arange(-most, most, abs(step) * 0.75)
     best: list[tuple[float, float, float, float]] = []
     for curve in sizes[1]:
@@ -94,22 +94,21 @@ def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Arra
     chance = len(rows) * min(np.sqrt(2 * np.pi) * CLOSE * abs(step) * len(lines) / np.ptp(lines), 1.0)
     needed = max(0.5 * len(rows), LEAST - 1, min(OUT * typical, chance + MOST * (len(rows) - chance)))
     if score < needed:
-        raise InputError(f"no solution near the description stands out: {score:.0f} of the {len(rows)} brightest "
-                         "lines of the middle fibre lie on the list's at best, "
-                         f"{needed:.0f} are needed; is it the list of this lamp, are "
-                         "first and last right to 3 %?")
+        raise InputError(f"no solution near the description stands out: at best {score:.0f} of the {len(rows)} "
+                         f"brightest lines of the middle fibre match the list, {needed:.0f} are needed; give the list "
+                         "of this lamp, and first and last wavelengths correct to 3 %")
     return coeff
 
 
 def _distance(wave: Array, lines: Array) -> Array:
-    """How far each wavelength is from the nearest line."""
+    """Distance of each wavelength from the nearest line."""
     right = np.clip(np.searchsorted(lines, wave), 1, len(lines) - 1)
     return np.minimum(np.abs(wave - lines[right - 1]), np.abs(wave - lines[right]))
 
 
 def _polished(known: Range, start: tuple[float, float, float], rows: Array, lines: Array,
               ny: int) -> tuple[float, Array]:
-    """A cubic through the lines that agree, again and again; and how many do, to a pixel."""
+    """A cubic through the matching lines, refined repeatedly, and the number of lines that match to a pixel."""
     y = np.linspace(0, ny - 1, SAMPLES)
     u = 2 * y / (ny - 1) - 1
     wave = known.wave(y, ny) + start[0] + start[1] * u / 2 + start[2] * (u**2 - 1 / 3)
@@ -118,7 +117,7 @@ def _polished(known: Range, start: tuple[float, float, float], rows: Array, line
 
 
 def _settle(coeff: Array, rows: Array, lines: Array, ny: int, tolerances: tuple[float, ...]) -> tuple[float, Array]:
-    """Fit the lines within each tolerance (pixels) in turn; the score counts those within a pixel."""
+    """Fit the lines within each tolerance (pixels) in turn. The score is the number of lines within a pixel."""
     argument = 2 * rows / (ny - 1) - 1
     step = abs(2 * coeff[1] / (ny - 1))
     for tolerance in tolerances:
@@ -137,7 +136,7 @@ def _settle(coeff: Array, rows: Array, lines: Array, ny: int, tolerances: tuple[
 
 
 def _follow(coeff: Array, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
-    """The wavelengths of a fibre from those of its neighbour: moved by a few pixels, then fitted."""
+    """The wavelengths of a fibre from those of its neighbour: shifted by a few pixels, then fitted."""
     rows = _brightest(seen, fibre)
     if len(rows) < LEAST:
         return coeff

@@ -1,8 +1,8 @@
-"""Wavelength against row for every fibre, from lines whose wavelength is known.
+"""Wavelength against row for every fibre, from lines of known wavelength.
 
 All fibres together: w_i(y) = sum c_kl P_k(y) P_l(i), or, for the orders of an echelle, m_i w_i(y), which is nearly the
-same for all orders m (the grating equation). A fibre with lines enough has terms of its own in addition. What no such
-surface explains is no line of the list.
+same for all orders m (the grating equation). A fibre with enough lines has its own terms in addition. Lines that no
+such surface explains are misidentified.
 """
 from dataclasses import dataclass, replace
 
@@ -15,10 +15,10 @@ from gpu_psf.start.lines import Pairs
 
 DEGREES = (4, 3)           # of the surface, in row and fibre
 CLIP = 4.0
-OWN = 6                    # lines of a fibre to each term of its own
-TOLD = 3                   # lines at different wavelengths to each term in row on top of a solution that is known
-HELD = 9, 0.03             # rows of each fibre at which one that was found by the same lines counts, and its weight
-MOST_LOST = 0.4            # of the lines may be left out
+OWN = 6                    # lines of a fibre per own term
+TOLD = 3                   # lines at different wavelengths per term in row, in addition to a known solution
+HELD = 9, 0.03             # rows of each fibre at which a solution from the same lines counts, and its weight
+MOST_LOST = 0.4            # largest share of lines that may be left out
 ORDERS = range(8, 160)     # of a grating
 
 
@@ -39,24 +39,25 @@ class Solution:
 
 def solve_wavelengths(pairs: Pairs, nfibre: int, ny: int, *, echelle: bool = False,
                       base: Solution | None = None, found: Solution | None = None) -> Solution:
-    """The surface through known lines, or what they ask for on top of a solution `base` that is nearly right.
+    """The surface through known lines, or their correction to a solution `base` that is nearly right.
 
-    found: one that these lines and others have told, which says what they leave open: between lines that are far apart
+    found: a solution from these and other lines, which constrains what they leave open, between lines that are far
+    apart
 
-    Raises InputError where they are too few or do not lie on one.
+    Raises InputError if the lines are too few, or do not lie on one surface.
     """
     orders = _orders(pairs, nfibre, ny) if echelle else None
     return _solve(pairs, nfibre, ny, orders, base, None if found is None else _held(found, nfibre, ny))
 
 
 def _held(found: Solution, nfibre: int, ny: int) -> Pairs:
-    """Some of a solution's wavelengths, as if they were lines."""
+    """Some of a solution's wavelengths, as pseudo-lines."""
     row, fibre = np.tile(np.linspace(0, ny - 1, HELD[0]), nfibre), np.repeat(np.arange(nfibre), HELD[0])
     return Pairs(fibre, row, one_by_one(found.wave, fibre, row))
 
 
 def _orders(pairs: Pairs, nfibre: int, ny: int) -> IntArray:
-    """The orders of the grating: those for which the lines lie closest to a surface."""
+    """The orders of the grating for which the lines lie closest to a surface."""
     best = (np.inf, np.arange(nfibre))
     for first in ORDERS:
         for direction in (1, -1):
@@ -92,17 +93,17 @@ def _degrees(pairs: Pairs) -> tuple[int, int]:
 def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None,
            held: Pairs | None) -> Solution:
     if len(pairs.row) < 4:
-        raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution: give more, 4 at "
-                         "least")
+        raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution, at least 4 are "
+                         "needed: give more")
     factor = np.ones(nfibre) if orders is None else orders.astype(float)
     values, degrees = pairs.wave * factor[pairs.fibre], _degrees(pairs)
     least = 1e-7 * values.mean()
-    if base is not None:            # of which nobody sees what it is where no line is: it stays as it was
+    if base is not None:            # which cannot be checked away from lines, and stays unchanged there
         values -= one_by_one(base.wave, pairs.fibre, pairs.row) * factor[pairs.fibre]
         different = len(np.unique(pairs.wave))
         if different < TOLD:
-            raise InputError(f"{different} of the lines of the list are seen alone, {TOLD} are needed: is it the list "
-                             "of this lamp? Give an arc with more lines")
+            raise InputError(f"{different} lines of the list are seen apart from others, at least {TOLD} are needed: "
+                             "give the list of this lamp, or an arc with more lines")
         degrees = min(degrees[0], different // TOLD - 1), degrees[1]
     basis = _terms(pairs, nfibre, ny, degrees)
     used = np.ones(len(values), dtype=bool)
@@ -129,7 +130,7 @@ def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: So
 
 
 def _add_own(wave: Array, pairs: Pairs, used: np.ndarray, ny: int) -> None:
-    """A few terms of each fibre alone, from what the surface leaves of its lines."""
+    """A few own terms of each fibre, from the residuals of its lines."""
     for i in np.unique(pairs.fibre[used]):
         own = used & (pairs.fibre == i)
         terms = min(np.count_nonzero(own) // OWN, wave.shape[1])
@@ -140,17 +141,18 @@ def _add_own(wave: Array, pairs: Pairs, used: np.ndarray, ny: int) -> None:
 
 
 def _judged(solution: Solution, pairs: Pairs, ny: int) -> Solution:
-    """With the rms in pixels; InputError where too many lines are left out, or wavelengths turn round on the CCD."""
+    """The solution with its rms in pixels. Raises InputError if too many lines are left out, or wavelengths reverse on
+    the CCD."""
     y = np.linspace(0, ny - 1, 129)
     slopes = np.diff(solution.at(y), axis=1) / np.diff(y)
     lost = 1 - np.count_nonzero(solution.used) / len(solution.used)
     if lost > MOST_LOST:
-        raise InputError(f"{lost:.0%} of the {len(pairs.row)} lines do not lie on one smooth solution "
-                         f"({MOST_LOST:.0%} may be left out): are fibres and rows counted from 0, is it the right "
-                         "list, and --echelle for orders?")
+        raise InputError(f"{lost:.0%} of the {len(pairs.row)} lines do not lie on one smooth solution, at most "
+                         f"{MOST_LOST:.0%} may be left out: count fibres and rows from 0, give the right list, and use "
+                         "--echelle for orders")
     if not ((slopes > 0).all() or (slopes < 0).all()):
-        raise InputError("the wavelengths of the solution turn round on the CCD: the known lines do not cover enough "
-                         "of it; give more of them")
+        raise InputError("the wavelengths of the solution reverse on the CCD: the known lines cover too little of it; "
+                         "give more of them")
     step = np.abs(slopes).mean(axis=1)[pairs.fibre]
     left = ((pairs.wave - one_by_one(solution.wave, pairs.fibre, pairs.row)) / step)[solution.used]
     return replace(solution, rms=float(np.sqrt(np.mean(left**2))))

@@ -1,9 +1,9 @@
-"""Traces from a flat: the peaks across the dispersion in blocks of rows, and which of them are one fibre.
+"""Traces from a flat: peaks across the dispersion in blocks of rows, grouped by fibre.
 
-The CCD is cut into blocks of rows. The peaks of each block's median profile are linked from block to block where they
-are plain. Those chains tell how all traces bend: x = X + D(y, X), with X the place in the middle row and D a polynomial
-of few terms. With that, every peak of every block has its X, and the peaks of a fibre lie at one X, however faint it
-is and wherever its chain broke.
+The CCD is cut into blocks of rows. Clear peaks of each block's median profile are linked from block to block. These
+chains determine the common bend of the traces: x = X + D(y, X), with X the place in the middle row and D a polynomial
+of few terms. Every peak of every block then has its X, and the peaks of a fibre share one X, even if the fibre is faint
+or its chain is broken.
 """
 import itertools
 import warnings
@@ -18,13 +18,13 @@ from gpu_extract.errors import InputError
 
 BLOCKS = 48              # of rows, at most
 LEAST_ROWS = 8           # of a block
-PEAK = 6.0               # noise that a peak rises above both sides
-FAINT = 0.02             # of the highest peak around it, at least
-AROUND = 40              # times the width: what "around" means
-LINK = 0.3               # of the distance to the next peak: how far a trace moves from block to block unforeseen
+PEAK = 6.0               # least rise of a peak above both sides, in units of noise
+FAINT = 0.02             # least height, as a share of the highest peak around it
+AROUND = 40              # the range of "around", in widths
+LINK = 0.3               # unexpected motion of a trace between blocks, as a share of the distance to the next peak
 BENDS = (4, 2)           # degrees of D in y and in X
-SEEN = 0.3               # of the blocks in which a trace is on the CCD, at least, have its peak
-LONG = 0.5               # of the blocks that a chain has which shows how traces bend
+SEEN = 0.3               # least share of blocks with its peak, of those in which a trace is on the CCD
+LONG = 0.5               # least share of blocks of a chain that determines the bend
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Bend:
     shape: tuple[int, int]
 
     def at(self, y: Array, place: Array) -> Array:
-        """D at rows y of the traces that are at `place` in the middle row; arrays that broadcast."""
+        """D at rows y of the traces at `place` in the middle row; the arrays broadcast."""
         ny, nx = self.shape
         u, v = (y - (ny - 1) / 2) / (ny / 2), (place - (nx - 1) / 2) / (nx / 2)
         return sum((self.coeff[k, l] * u**(k + 1) * v**l for k, l in np.ndindex(*self.coeff.shape)),
                    np.zeros(np.broadcast(u, v).shape))
 
     def place(self, y: Array, x: Array) -> Array:
-        """X of what is at x in row y."""
+        """X of a position x in row y."""
         place = x
         for _ in range(8):
             place = x - self.at(y, place)
@@ -65,8 +65,8 @@ class Bend:
 
 @dataclass(frozen=True)
 class Found:
-    """Traces as they were found: place (n,) X, ascending; bend; light (n,) rise of their peaks in the image's unit;
-    width: of a profile, pixels, full at half its height."""
+    """Traces that were found: place (n,) X, ascending; bend; light (n,) rise of their peaks in the image's unit; width:
+    full width of a profile at half height, pixels."""
 
     place: Array
     bend: Bend
@@ -79,7 +79,7 @@ class Found:
 
 
 def find_traces(image: Image) -> Found:
-    """All traces of a flat, dispersion along y. Raises InputError where there is none."""
+    """All traces of a flat, dispersion along y. Raises InputError if there are none."""
     blocks = make_blocks(image)
     width = profile_width(blocks)
     peaks = [_peaks(profile, noise, width) for profile, noise in zip(blocks.profile, blocks.noise, strict=True)]
@@ -87,9 +87,9 @@ def find_traces(image: Image) -> Found:
     long = [c for c in chains if len(c) >= LONG * len(blocks.y)]
     if not long:
         counts = [len(p[0]) for p in peaks]
-        raise InputError(f"the flat has no traces: up to {max(counts)} peaks in a block of rows, none of which goes on "
-                         f"through {LONG:.0%} of the {len(counts)} blocks; is the dispersion along this axis "
-                         "(--dispersion), is this a flat?")
+        raise InputError(f"the flat has no traces: up to {max(counts)} peaks in a block of rows, none of which "
+                         f"continues through {LONG:.0%} of the {len(counts)} blocks; check that this is a flat, and "
+                         "that the dispersion is along this axis (--dispersion)")
     bend = _bend(blocks.y, long, image.shape)
     y = np.concatenate([np.full(len(p[0]), row) for row, p in zip(blocks.y, peaks, strict=True)])
     x, rise = (np.concatenate([p[k] for p in peaks]) for k in (0, 1))
@@ -97,7 +97,7 @@ def find_traces(image: Image) -> Found:
 
 
 def make_blocks(image: Image, most: int = BLOCKS) -> Blocks:
-    """Profiles of blocks of rows; masked pixels are left out, and 0 where a block has no other."""
+    """Profiles of blocks of rows, without masked pixels; 0 where a block has no good pixel."""
     ny, nx = image.shape
     edges = np.linspace(0, ny, max(min(most, ny // LEAST_ROWS), 1) + 1).astype(int)
     profile, noise = np.zeros((len(edges) - 1, nx)), np.zeros((len(edges) - 1, nx))
@@ -112,9 +112,9 @@ def make_blocks(image: Image, most: int = BLOCKS) -> Blocks:
 
 
 def profile_width(blocks: Blocks) -> float:
-    """Full width at half height of a profile, from how the blocks' profiles agree with themselves when shifted.
+    """Full width at half height of a profile, from the autocorrelation of the blocks' profiles.
 
-    For a Gaussian profile that of the autocorrelation is sqrt(2) times as wide.
+    For a Gaussian profile the autocorrelation is sqrt(2) times as wide.
     """
     total = np.zeros(blocks.profile.shape[1] // 2)
     for row in blocks.profile:
@@ -133,9 +133,9 @@ def profile_width(blocks: Blocks) -> float:
 
 
 def risen(profile: Array, window: float) -> tuple[IntArray, Array]:
-    """Places of a profile's peaks, and by how much they rise above both sides within a window of so many pixels.
+    """Places of a profile's peaks, and their rise above both sides within a window of this many pixels.
 
-    A step of a slope that the window cuts rises by nothing: scipy warns of such.
+    A step of a slope that the window cuts has a rise of 0, of which scipy warns.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "some peaks have a prominence of 0")
@@ -146,7 +146,7 @@ def risen(profile: Array, window: float) -> tuple[IntArray, Array]:
 def _peaks(profile: Array, noise: Array, width: float) -> tuple[Array, Array]:
     """Places and rises of a profile's peaks, ascending.
 
-    The noise is averaged as far as the profile is smoothed; a peak must rise above the valleys on both sides.
+    The noise is averaged like the smoothed profile; a peak must rise above the valleys on both sides.
     """
     sigma = width / 2.355 / 1.5
     smooth = gaussian_filter1d(profile, sigma)
@@ -165,7 +165,8 @@ def _peaks(profile: Array, noise: Array, width: float) -> tuple[Array, Array]:
 
 
 def _chains(y: Array, peaks: list[Array]) -> list[list[tuple[int, float]]]:
-    """Peaks that go on from block to block, as lists of (block, x): from the block with most of them to both ends."""
+    """Peaks that continue from block to block, as lists of (block, x): from the block with most of them to both
+    ends."""
     start = int(np.argmax([len(p) for p in peaks]))
     chains = [[(start, float(x))] for x in peaks[start]]
     for direction in (1, -1):
@@ -177,7 +178,7 @@ def _chains(y: Array, peaks: list[Array]) -> list[list[tuple[int, float]]]:
 
 
 def _foreseen(chain: list[tuple[int, float]], y: Array, block: int, direction: int) -> float:
-    """Where a chain goes on in a block: along a straight line through its last few peaks."""
+    """The expected place of a chain in a block, on a straight line through its last few peaks."""
     last = sorted(chain, key=lambda link: -direction * link[0])[:4]
     if last[0][0] == block or len(last) < 2:
         return last[0][1]
@@ -187,7 +188,7 @@ def _foreseen(chain: list[tuple[int, float]], y: Array, block: int, direction: i
 
 
 def _append(chains: list[list[tuple[int, float]]], expected: Array, x: Array, block: int) -> None:
-    """Each chain takes the peak that is nearest to where it is expected, if that peak has no nearer chain."""
+    """Append to each chain the peak nearest to its expected place, if that peak has no nearer chain."""
     apart = np.abs(x[None, :] - expected[:, None])
     gap = np.min(np.diff(np.sort(x))) if len(x) > 1 else np.inf
     distances = np.diff(x, prepend=-np.inf, append=np.inf)
@@ -222,7 +223,7 @@ def _bend(y: Array, chains: list[list[tuple[int, float]]], shape: tuple[int, int
 
 
 def _gather(place: Array, rise: Array, bend: Bend, blocks: Blocks, width: float) -> Found:
-    """Peaks of all blocks at one place are a trace: runs of places without a gap of more than a third of a width."""
+    """The traces: runs of peaks of all blocks at one place, without a gap of more than a third of a width."""
     order = np.argsort(place)
     place, rise = place[order], rise[order]
     cuts = np.flatnonzero(np.diff(place) > max(width / 3, 0.5)) + 1

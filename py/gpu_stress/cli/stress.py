@@ -1,4 +1,4 @@
-"""gpu_stress: is this GPU (or CPU) fit to run, and how well is it shared?"""
+"""gpu_stress: tests whether a GPU (or CPU) works correctly, and how well processes share it."""
 import argparse
 import json
 import os
@@ -31,7 +31,7 @@ def _body(args: argparse.Namespace) -> int:
     if args.command in TESTS:
         return _test(args)
     if find_launch() is not None:
-        raise InputError(f"{args.command} is for one process: start it without mpiexec or srun -n")
+        raise InputError(f"{args.command} runs as a single process: start it without mpiexec or srun -n")
     if args.command == "campaign":
         from gpu_stress.cli.stress_campaign import run_campaign
         return run_campaign(args)
@@ -49,7 +49,7 @@ def _body(args: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
-    """One test, in this process or in several, or as one of several."""
+    """Run one test, in this process or in several, or as one of several ranks."""
     spec = spec_of(args, args.command, module=args.module or "numpy", shape=args.shape, dtype=args.dtype)
     if args.worker is None:
         spec.supported()
@@ -66,10 +66,10 @@ def _test(args: argparse.Namespace) -> int:
         return ExitCode.DONE
     if find_launch() is not None:
         if procs > 1:
-            raise InputError("--procs and ranks of mpiexec or srun do not go together: leave --procs out")
+            raise InputError("--procs cannot be combined with ranks of mpiexec or srun: leave --procs out")
         if args.timeout is not None:
-            raise InputError("--timeout is for processes that gpu_stress starts, ranks are of mpiexec or srun: leave "
-                             "it out, and use theirs (timeout 60 mpiexec ..., srun --time)")
+            raise InputError("--timeout applies only to processes that gpu_stress starts, not to ranks of mpiexec or "
+                             "srun: leave it out, and limit these (timeout 60 mpiexec ..., srun --time)")
         comm = start_ranks(False, PROG)
         with comm.together():
             results = _work_as_rank(spec, comm, devices, fault)
@@ -86,7 +86,7 @@ def _work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int],
                   fault: tuple[int, int] | None) -> list[dict[str, Any]] | None:
     """Work as one of several ranks that start together; the results of all on rank 0, None elsewhere.
 
-    Ranks of a node take its devices in turn, whatever their number in the whole.
+    Ranks of a node use its devices in turn, whatever their global number.
     """
     from gpu_stress.cycles import recorded
     from gpu_stress.workers import share
@@ -101,12 +101,12 @@ def _work_as_rank(spec: Spec, comm: "Comm", devices: Sequence[int],
 
     result = recorded(mine, together)
     if not waited:
-        comm.barrier()             # it does not fit or does not exist here: the others wait for this rank
+        comm.barrier()             # it does not fit or does not exist here; the others wait for this rank
     return comm.gather([(comm.rank, {**asdict(result), "pid": os.getpid(), "host": platform.node()})])
 
 
 def _tell(results: list[dict[str, Any]], *, as_json: bool) -> int:
-    """Print what came out and say on standard error which process was wrong; the exit code."""
+    """Print the results, and on standard error the processes that were wrong; returns the exit code."""
     from gpu_stress.lines import result_line, shared_line, together
     for result in results:
         if result["status"] in ("unsupported", "out of memory"):

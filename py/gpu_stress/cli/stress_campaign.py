@@ -23,7 +23,7 @@ SAME = ("host", "processor", "cores", "device")
 
 
 def run_campaign(args: argparse.Namespace) -> int:
-    """Run it, or what is left of it; exit code 1 if any set had wrong results or failed."""
+    """Run the campaign, or the rest of it; exit code 1 if any set had wrong results or failed."""
     check_folder(args.folder)
     product, repeats = _product(args), at_least(args.repeats, "--repeats")
     sets = commands(product)
@@ -50,7 +50,7 @@ def _product(args: argparse.Namespace) -> Product:
 
 
 def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
-    """Write down where the campaign runs; raises InputError where it was begun on another machine."""
+    """Record the machine of the campaign; raises InputError if it was begun on another machine."""
     described = {name: open_module(name, device).describe() for name in modules}
     here = {**machine(), "program": __version__, "modules": described,
             "device": [m["device"] for m in described.values()]}
@@ -60,16 +60,16 @@ def _note_machine(folder: Path, modules: Sequence[str], device: int) -> None:
             there = json.loads(path.read_text(encoding="utf-8"))
             other = [key for key in SAME if there[key] != here[key]]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{path} does not describe a machine: name another folder") from error
+            raise InputError(f"{path} does not describe a machine: give another folder") from error
         if other:
             raise InputError(f"{folder} was begun where {other[0]} is {there[other[0]]!r}, here it is "
-                             f"{here[other[0]]!r}: name another folder and set the two side by side in a report")
+                             f"{here[other[0]]!r}: give another folder, and compare the two in a report")
     else:
         write_json(path, here, 1)
 
 
 def _tell(outcomes: Sequence[Outcome], folder: Path) -> int:
-    """A summary on the standard output; who was wrong on standard error."""
+    """Print a summary on standard output, and wrong processes on standard error."""
     counts = Counter(outcome.status for outcome in outcomes)
     for outcome in outcomes:
         for process in outcome.processes:
