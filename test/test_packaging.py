@@ -91,7 +91,8 @@ def test_templates_are_in_the_wheel(python: Path, tmp_path: Path) -> None:
     out = run(python.parent / "gpu_setup", "templates", "jobs", cwd=tmp_path)
     made = {p.relative_to(tmp_path / "jobs").as_posix() for p in (tmp_path / "jobs").rglob("*") if p.is_file()}
     etc = ROOT / "etc"
-    assert made == {p.relative_to(etc).as_posix() for top in ("slurm", "workflow") for p in (etc / top).iterdir()}
+    assert made == {p.relative_to(etc).as_posix() for top in ("slurm", "workflow") for p in (etc / top).iterdir()
+                    if p.is_file()}
     assert out.count("written: ") == len(made)
     modules = {m for name in made for m in re.findall(r" -m (gpu_\w+\.cli\.\w+)",
                                                       (tmp_path / "jobs" / name).read_text(encoding="utf-8"))}

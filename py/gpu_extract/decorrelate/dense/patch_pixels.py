@@ -72,7 +72,7 @@ def _most_rows(pieces: Iterator[Piece], around: np.ndarray) -> int:
         rows.append(first + row)
         columns.append(begin + column)
         first, begin = first + len(block), begin + done
-    row, column = np.concatenate(rows), np.concatenate(columns)
+    row, column = (np.concatenate(each).astype(np.intc) for each in (rows, columns))    # scipy 1.13 takes no others
     seen = csr_array((np.ones(len(row)), (row, column)), shape=(first, len(around)))
     return int(structural_rank(seen[:, around]))
 
