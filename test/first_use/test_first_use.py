@@ -272,7 +272,8 @@ def test_what_could_not_be_kept_is_claimed_no_longer(kept: Store, monkeypatch: p
     assert kept.folder is None and list(folder.iterdir()) == []
 
 
-def test_where_nothing_can_be_kept_no_kernel_is_compiled_for_others(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_kept_no_kernel_is_compiled_for_others(kept: Store,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one tells; the rest of the list is left to whoever needs it."""
     made = []
 

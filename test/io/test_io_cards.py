@@ -251,7 +251,7 @@ def test_degrees_of_a_psf_that_would_take_gigabytes(tmp_path, good_psf):
 def test_what_astropy_raises_is_an_error_of_the_input(tmp_path, good, monkeypatch):
     """And what we raise is not: a defect of ours must not look like one of the file."""
     path = tmp_path / "a.fits"
-    assert "cannot be interpreted (VerifyError: Unparsable card" in refused(path, with_card(good, "EXTNAME", "'IVAR", 1))
+    assert "cannot be interpreted (VerifyError: Unparsable" in refused(path, with_card(good, "EXTNAME", "'IVAR", 1))
     path.write_bytes(good)
     monkeypatch.setattr("gpu_extract.io.image._floating", lambda array: {}["ours"])
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""Judging frames: against another frame, and against the shipped cut-out."""
+"""Compares frames with another frame, and with the shipped cut-out."""
 from gpu_extract.compare.frames import Differences, compare_frames, difference_maps, limits_for
 from gpu_extract.compare.selftest import CutOut, load_cutout, self_test
 from gpu_extract.compare.verdict import Comparison, Row

@@ -1,4 +1,4 @@
-"""Two frames, field by field, for whatever fibres and wavelengths both have."""
+"""Compares two frames, field by field, at their common fibres and wavelengths."""
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gpu_extract.errors import InputError
 from gpu_extract.resolution import times_resolution
 
 SAME_WAVELENGTH = 1e-6     # Angstrom
-MOST_SUM = 2.0             # a row of R sums to 1, less what is beyond the diagonals
+MOST_SUM = 2.0             # a row of R sums to 1, minus what is beyond the diagonals
 ROUNDED = 1e-6             # a sum of a stamp's pixels in single precision
 
 
@@ -33,13 +33,13 @@ class _Pair:
             yield getattr(frame, field)[fibres][..., waves].astype(np.float64)
 
     def flux(self) -> Array:
-        """Differences of the flux in units of the reference's error; NaN where that is none."""
+        """Differences of the flux in units of the reference's error; NaN where there is no error."""
         mine, theirs = self.cut("flux")
         _, ivar = self.cut("ivar")
         return np.asarray(np.abs(mine - theirs) * np.sqrt(np.where((ivar >= 0) & (ivar < np.inf), ivar, np.nan)))
 
     def ivar(self) -> Array:
-        """How far the ratio of the inverse variances is from 1 (0 where the reference's is 0)."""
+        """Deviation of the ratio of the inverse variances from 1 (0 where the reference's is 0)."""
         mine, theirs = self.cut("ivar")
         return np.abs(np.divide(mine, theirs, out=np.ones_like(mine), where=theirs != 0) - 1)
 
@@ -49,7 +49,7 @@ class _Pair:
         return np.asarray(np.abs(mine - theirs) / (1 + np.abs(theirs)))
 
     def resolution(self) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
-        """For each common diagonal: the differences, and where the bins of row and column are both judged."""
+        """For each common diagonal: the differences, and whether the bins of row and column are both judged."""
         mine, theirs = self.cut("resolution")
         centres = [frame.ndiag for frame in self.frames]
         nwave = self.good.shape[1]
@@ -57,7 +57,7 @@ class _Pair:
             near = np.clip(np.arange(nwave) + offset, 0, nwave - 1)
             judged = self.good & self.good[:, near]
             for waves in self.waves:
-                judged &= waves[near] == waves + offset        # the row's own bin, not the last one at an end
+                judged &= waves[near] == waves + offset        # excludes clipped indices at the ends
             yield np.abs(mine[:, centres[0] + offset] - theirs[:, centres[1] + offset]), judged
 
     def mask(self, bits: int) -> NDArray[np.bool_]:
@@ -67,22 +67,22 @@ class _Pair:
         return np.asarray(mine != theirs)
 
     def status(self) -> NDArray[np.bool_]:
-        """Bins of which one frame has a flux and the other none, or none for another reason: which way a flux was come
-        by depends on the core."""
+        """Bins with a flux in only one frame, or without one for different reasons. How a flux was computed depends on
+        the core, and is not compared."""
         mine, theirs = (np.where(np.isin(status, NOTHING), status, Status.GOOD) for status in self.cut("status"))
         return np.asarray(mine != theirs)
 
 
 def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None = None) -> Comparison:
-    """Judge `frame` by `reference` for whatever fibres (by number) and wavelengths (to 1e-6 A) both have.
+    """Judge `frame` by `reference` at their common fibres (by number) and wavelengths (to 1e-6 A).
 
     flux, ivar, resolution and chi2pix are judged in bins whose light falls for more than half on good
     pixels of the reference; resolution on the central diagonals that both have, chi2pix where the
-    reference has it; status where both frames have it, by what has a flux and why the others have none.
+    reference has it; status where both frames have it, by the bins with a flux and the reasons of the others.
 
-    limits: a kind of etc/tolerances.json or its name; None: chosen by who made the reference
-    Raises InputError where the frames have no fibre or no wavelength in common, fluxes are in different units, fibres'
-    own wavelengths differ, or the reference contradicts itself.
+    limits: a kind of etc/tolerances.json or its name; None: chosen by the program that made the reference Raises
+    InputError if the frames have no fibre or no wavelength in common, fluxes are in different units, fibres' own
+    wavelengths differ, or the reference is inconsistent.
     """
     limits, pair = _paired(frame, reference, limits)
     rows, notes = [], _left_out(frame, reference)
@@ -103,7 +103,7 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
 
 @dataclass(frozen=True)
 class Differences:
-    """Where two frames differ: all (nfibre, nwave) over the common fibres (numbers) and wavelengths.
+    """Maps of differences: all (nfibre, nwave) over the common fibres (numbers) and wavelengths.
 
     flux in sigma; ivar of the ratio; resolution: the largest of the bin's elements; NaN where not judged
     mask: whether any of the compared bits differ
@@ -118,7 +118,7 @@ class Differences:
 
 
 def difference_maps(frame: Frame, reference: Frame, limits: Limits | str | None = None) -> Differences:
-    """The differences that `compare_frames` judges, bin by bin. Raises InputError as that does."""
+    """The differences that `compare_frames` judges, bin by bin. Raises the same InputError."""
     limits, pair = _paired(frame, reference, limits)
     worst = np.full(pair.good.shape, -np.inf)
     for difference, judged in pair.resolution():
@@ -129,7 +129,7 @@ def difference_maps(frame: Frame, reference: Frame, limits: Limits | str | None 
 
 
 def limits_for(reference: Frame) -> str:
-    """The kind of limits that suits a reference: that of specter's frames for those, else "frame"."""
+    """The kind of limits for a reference: that of specter for specter's frames, else "frame"."""
     cards = {card.key: str(card.value) for card in reference.cards}
     makers = [value for key, value in cards.items() if key == "CODE" or key.startswith("DEPNAM")]
     if "gpu_extract" in makers or not any("specter" in maker for maker in makers):
@@ -138,7 +138,7 @@ def limits_for(reference: Frame) -> str:
 
 
 def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tuple[Limits, _Pair]:
-    """What both frames have, and the limits that they are judged by."""
+    """The common part of both frames, and the limits."""
     if not isinstance(limits, Limits):
         limits = load_limits(limits or limits_for(reference))
     if frame.unit and reference.unit and _spelt(frame.unit) != _spelt(reference.unit):
@@ -170,7 +170,7 @@ def _paired(frame: Frame, reference: Frame, limits: Limits | str | None) -> tupl
 
 
 def _spelt(unit: str) -> str:
-    """A unit in one spelling: of electrons, which some call photons, and of per Angstrom."""
+    """A unit in standard spelling, for electrons, also called photons, and per Angstrom."""
     words = re.sub(r"[\s*.^]+", " ", unit.lower()).strip()
     words = re.sub(r"\b(?:aa|a|å|ångströms?|angstroms?)(?![a-z])", "angstrom", words)
     light = re.fullmatch(r"(.+?) ?/ ?angstrom|(.+?) angstrom ?-1|angstrom ?-1 (.+)", words)
@@ -179,20 +179,20 @@ def _spelt(unit: str) -> str:
 
 
 def _check_ascending(wave: np.ndarray, what: str) -> None:
-    """Raise InputError for wavelengths that bins cannot be found by."""
+    """Raise InputError for wavelengths that do not ascend."""
     if not (np.isfinite(wave).all() and (np.diff(wave) > 0).all()):
         raise InputError(f"wavelengths of {what} do not ascend from bin to bin; give another frame, or make it again")
 
 
 def _contradictions(frame: Frame, judged: np.ndarray) -> Iterator[str]:
-    """A sentence for each kind, and how many bins it is about; judged: (nspec, nwave) those with most of their light on
-    good pixels."""
+    """A sentence for each kind of inconsistency, with its number of bins; judged: (nspec, nwave) bins with most of
+    their light on good pixels."""
     told = (frame.ivar > 0) & np.isfinite(frame.ivar)
     nothing = {"MASK": (frame.mask & np.uint32(SpecMask.NODATA)) > 0}
     if frame.status is not None:
         nothing["STATUS"] = np.isin(frame.status, NOTHING)
     r = frame.resolution
-    with np.errstate(invalid="ignore"):       # infinite less infinite
+    with np.errstate(invalid="ignore"):       # infinite minus infinite
         sums = times_resolution(r, np.ones(frame.flux.shape))
     kinds = {
         "an IVAR that is negative, infinite or NaN": ~(np.isfinite(frame.ivar) & (frame.ivar >= 0)),
@@ -216,7 +216,7 @@ def _same_waves(frame: Frame, reference: Frame) -> tuple[NDArray[np.intp], NDArr
 
 
 def _left_out(frame: Frame, reference: Frame) -> list[str]:
-    """What to say of bins between those that both have: rounded wavelengths, or another grid."""
+    """A note on unmatched bins between common ones: rounded wavelengths, or another grid."""
     between = np.abs(reference.wave - (frame.wave[0] + frame.wave[-1]) / 2) <= (frame.wave[-1] - frame.wave[0]) / 2
     left = int(np.count_nonzero(between & ~_same_waves(frame, reference)[1]))
     return [f"{left} of the reference's {np.count_nonzero(between)} wavelengths within the frame's range are not in "
@@ -228,7 +228,7 @@ def _span(values: np.ndarray) -> str:
 
 
 def _masked(frame: Frame) -> NDArray[np.bool_]:
-    """Bins with half of their light or more on masked pixels, by the fraction where the frame has it."""
+    """Bins with at least half of their light on masked pixels, by pixmask_fraction if the frame has it."""
     if frame.pixmask_fraction is not None:
         return np.asarray(frame.pixmask_fraction >= 0.5)
     return (frame.mask & (SpecMask.SOMEBADPIX | SpecMask.NODATA | SpecMask.BADFIBER)) != 0
@@ -238,13 +238,13 @@ def _row(field: str, difference: Array, limit: Limit) -> Row:
     size = difference.size
     if not size:
         return Row(field, 0, None, None, None, limit)
-    with np.errstate(invalid="ignore"):       # between two infinite ones lies NaN, which is not within the limits
+    with np.errstate(invalid="ignore"):       # NaN between two infinite values, which fails the limits
         median, p99, maximum = (float(v) for v in np.quantile(difference, [0.5, 0.99, 1.0]))
     return Row(field, size, median, p99, maximum, limit)
 
 
 def _bits(frame: Frame) -> NDArray[np.uint32]:
-    """MASK, with the bits for bad pixels from pixmask_fraction where a frame has only that; no ivar is no data."""
+    """MASK, with the bits for bad pixels from pixmask_fraction if a frame has only that; ivar 0 counts as no data."""
     bits = np.where(frame.ivar == 0, frame.mask | np.uint32(SpecMask.NODATA), frame.mask).astype(np.uint32)
     if frame.pixmask_fraction is not None:
         bits = np.where(frame.pixmask_fraction > 0.5, bits | SpecMask.SOMEBADPIX, bits)

@@ -1,4 +1,4 @@
-"""The shipped cut-out: an image, its PSF, and the frame that the oracle made of it.
+"""The shipped cut-out: an image, its PSF, and the frame that the oracle made from it.
 
 bench/make_selftest.py made the three files once; a run only reads them.
 """
@@ -25,9 +25,9 @@ class CutOut:
 
 
 def load_cutout(config: ExtractConfig | None = None) -> CutOut:
-    """The cut-out with the run's settings where they must not change the answer (core, patches, tolerance).
+    """The cut-out, with those of the run's settings that must not change the answer (core, patches, tolerance).
 
-    Raises InputError where the installed files were damaged.
+    Raises InputError if the installed files are damaged.
     """
     from gpu_extract.io.frame import read_frame
     from gpu_extract.io.image import read_image
@@ -45,10 +45,10 @@ def load_cutout(config: ExtractConfig | None = None) -> CutOut:
 
 
 def self_test(extract: Extract, config: ExtractConfig | None = None) -> Comparison | None:
-    """Extract the shipped cut-out by `extract(image, psf, config)` and judge it by the oracle's frame.
+    """Extract the shipped cut-out with `extract(image, psf, config)` and judge it by the oracle's frame.
 
-    config: the run's settings; those that must not change the answer are taken over
-    Returns None on a rank where `extract` returns None.
+    config: the run's settings, of which those that must not change the answer are used
+    Returns None on ranks where `extract` returns None.
     """
     cutout = load_cutout(config)
     frame = extract(cutout.image, cutout.psf, cutout.config)

@@ -1,4 +1,4 @@
-"""How close is close enough, and why: the limits of every comparison, read from etc/tolerances.json."""
+"""The limits of all comparisons, with their reasons, from etc/tolerances.json."""
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class Limits:
 
 
 def load_limits(name: str) -> Limits:
-    """Limits by name, or from a JSON file that holds one entry of the layout of etc/tolerances.json.
+    """Limits by name, or from a JSON file that holds one entry in the layout of etc/tolerances.json.
 
-    Raises InputError where there is neither, or the file does not have that layout.
+    Raises InputError if there is neither, or the file does not have that layout.
     """
     there = shipped()
     if name in there:

@@ -10,7 +10,7 @@ _HEAD = ["field", "differences", "bins", "median", "99 %", "max", "limits", "ver
 
 @dataclass(frozen=True)
 class Row:
-    """What one field's differences came to: `bins` of them, judged by `limit`."""
+    """The differences of one field: `bins` of them, judged by `limit`."""
 
     field: str
     bins: int
@@ -21,7 +21,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether anything was compared and all that is bounded lies within its bound."""
+        """Whether anything was compared, and all bounds hold."""
         limit = self.limit
         pairs = (self.median, limit.median), (self.p99, limit.p99), (self.maximum, limit.maximum)
         within = [bound is None or (got is not None and got <= bound) for got, bound in pairs]
@@ -32,7 +32,7 @@ class Row:
 class Comparison:
     """The verdict on a frame: one row per field, over the fibres and wavelengths that both frames have.
 
-    limits: the kind of comparison; fibres, waves: how many are common; notes: what could not be compared
+    limits: the kind of comparison; fibres, waves: numbers of common ones; notes: what could not be compared
     """
 
     limits: Limits

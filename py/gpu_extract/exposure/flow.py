@@ -15,16 +15,16 @@ from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.seams import NULL
 
 INPUT, OUTPUT, WORK, ALL = "wait for input", "wait for output", "frame", "frames"     # spans of the first thread
-# opened for every bundle on the CPU, for every frame on a GPU, each under the agreement of all ranks that share it: an
-# error raised here reaches them all
+# opened for every bundle on the CPU, for every frame on a GPU, under the agreement of all ranks that share it, so that
+# an error raised here reaches them all
 SAFE = "cut", "queue"
 
 
 class Watch:
-    """Takes a recorder's calls during an extraction, and lets a run stop between two bundles.
+    """Receives a recorder's calls during an extraction, and lets a run stop between two bundles.
 
-    detail: pass all of them on; else nothing is kept, so that a record does not grow by a thousand spans a frame
-    Opening a span of SAFE raises StoppedCleanly where the run is to stop.
+    detail: pass all spans on; otherwise none are kept, so that a record does not grow by a thousand spans per frame
+    Opening a span of SAFE raises StoppedCleanly if the run has to stop.
     """
 
     def __init__(self, recorder: Recorder, stop: Event, detail: bool):
@@ -38,7 +38,7 @@ class Watch:
         return self._kept.span(name)
 
     def device_span(self, name: str) -> Any:
-        """The same with the time on the device."""
+        """The same, with the time on the device."""
         self._may_stop(name)
         return self._kept.device_span(name)
 
@@ -51,10 +51,10 @@ class Watch:
 
 
 def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
-    """Have a group work on frames until there is no more, or the run is to stop; all its ranks call this.
+    """Let a group work on frames until there are no more, or the run has to stop; all its ranks call this.
 
-    extract: run.extract with all arguments but image, psf, config, comm and recorder
-    Returns what came of each frame that the group took, on its first rank; nothing on the others.
+    extract: run.extract with all arguments except image, psf, config, comm and recorder
+    Returns the outcomes of the group's frames on its first rank; an empty list on the others.
     """
     # the first rank of a group reads and writes
     reader, writer = (Reader(work, group), Writer(work, group)) if group.comm.rank == 0 else (None, None)
@@ -83,7 +83,7 @@ def work_through(work: Work, group: Group, extract: Extract) -> list[Outcome]:
 
 
 def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
-    """The next frame, on all ranks of the group; its image in memory that they share."""
+    """The next frame, on all ranks of the group, with its image in shared memory."""
     with group.recorder.span(INPUT):
         if group.comm is SERIAL:
             return reader.next() if reader is not None else None
@@ -101,7 +101,7 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
     if shared is None:
         return None
     number, image, psf, config = shared
-    psf = copied(psf)      # which may be kept from frame to frame
+    psf = copied(psf)      # because it may be kept from frame to frame
     if own:
         loaded = own[0][1]
         return number, replace(loaded, image=replace(loaded.image, pix=image.pix, ivar=image.ivar), psf=psf)
@@ -109,7 +109,7 @@ def _next(group: Group, reader: Reader | None) -> tuple[int, Loaded] | None:
 
 
 def _compute(group: Group, extract: Extract, number: int, loaded: Loaded) -> tuple[Frame | None, Outcome]:
-    """Extract one frame; what goes wrong is an outcome. All ranks of the group agree on it."""
+    """Extract one frame; a failure is an outcome, on which all ranks of the group agree."""
     start = now()
     watch = Watch(group.recorder, group.stop, group.detail)
     try:
@@ -128,5 +128,5 @@ def _compute(group: Group, extract: Extract, number: int, loaded: Loaded) -> tup
 
 
 def _header_only(image: Image) -> Image:
-    """An image without its pixels: whoever holds it keeps nothing large."""
+    """An image without its pixels, to hold its header without its memory."""
     return replace(image, pix=image.pix[:0].copy(), ivar=image.ivar[:0].copy(), noise=None)

@@ -1,4 +1,4 @@
-"""What the flow of many frames hands around: work, and what came of it."""
+"""The data of the flow of many frames: work, and its outcomes."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A frame's input, read and settled.
+    """A frame's complete input.
 
-    extra: what only the writer needs (header cards, fibre map): stays on the rank that read it, as does
-    why: why the output that is there is made again; empty where there is none
+    extra: data for the writer only (header cards, fibermap); stays on the rank that read it, as does
+    why: why an existing output is made again; empty if there is none
     """
 
     image: "Image"
@@ -27,35 +27,35 @@ class Loaded:
 
 
 class State(IntEnum):
-    """What came of a frame."""
+    """The state of a frame at the end."""
 
     NOT_BEGUN = 0
     DONE = 1
-    SKIPPED = 2       # its output is there already
-    DROPPED = 3       # in work when the run was asked to stop
+    SKIPPED = 2       # its output exists already
+    DROPPED = 3       # unfinished when the run was stopped
     FAILED = 4
-    ELSEWHERE = 5     # another run is at work on it
+    ELSEWHERE = 5     # another run is working on it
 
 
 class Work(Protocol):
     """The frames of an exposure, by number; called by the threads of a group's first rank."""
 
     def is_done(self, number: int) -> bool:
-        """Whether the output is there, whole, and made of the same input with the same settings."""
+        """Whether the output exists, complete and made from the same input with the same settings."""
 
     def read(self, number: int) -> Loaded:
         """Read the input. Raises GpuExtractError."""
 
     def claim(self, number: int) -> State | None:
-        """Before the work: make the output this run's own. SKIPPED where another run has made it meanwhile, ELSEWHERE
-        where one is at work on it, None where it is to be made here; `release` is called then, whatever becomes of it.
+        """Claim the output before the work. Returns SKIPPED if another run has made it meanwhile, ELSEWHERE if one is
+        working on it, None if it has to be made here; `release` is then called in any case.
         """
 
     def release(self, number: int) -> None:
-        """Leave an output to others."""
+        """Release the claim on an output."""
 
     def write(self, number: int, loaded: Loaded, frame: "Frame") -> None:
-        """Write the output, whole or not at all. Raises GpuExtractError."""
+        """Write the output, completely or not at all. Raises GpuExtractError."""
 
 
 Extract = Callable[..., "Frame | None"]      # run.extract, but for comm and recorder
@@ -63,9 +63,9 @@ Extract = Callable[..., "Frame | None"]      # run.extract, but for comm and rec
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one frame: how, in which group, seconds of computing, words and exit code.
+    """The outcome of one frame: state, group, seconds of computing, words and exit code.
 
-    words: of a failure its reason; of a frame that is done why it was made again
+    words: the reason of a failure; for a finished frame, why it was made again
     """
 
     number: int
@@ -77,7 +77,7 @@ class Outcome:
 
 
 def as_error(error: Exception) -> GpuExtractError:
-    """What a frame fails with: one of our errors, or one that says what happened."""
+    """The error of a failed frame: an error of this package, or one that describes what happened."""
     if isinstance(error, GpuExtractError):
         return error
     if isinstance(error, MemoryError):
@@ -86,7 +86,7 @@ def as_error(error: Exception) -> GpuExtractError:
 
 
 def exit_code(outcomes: list[Outcome], stopped: bool) -> int:
-    """The exit code of a run: 75 where it is to be started again, else that of the worst failure, else 0."""
+    """The exit code of a run: 75 if it has to be started again, else that of the worst failure, else 0."""
     if stopped or any(outcome.state == State.ELSEWHERE for outcome in outcomes):
         return int(ExitCode.START_AGAIN)
     return max((outcome.code for outcome in outcomes), default=0)

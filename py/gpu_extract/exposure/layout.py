@@ -1,11 +1,11 @@
-"""How many groups the ranks form: pure integers."""
+"""The number of groups that the ranks form: pure integers."""
 from math import ceil
 
 from gpu_extract.plan import share
 
-_TOGETHER = 0.8        # of the ranks that share one bundle, so much of their time is used
-_ALONE = 0.7           # bundles' worth of time per frame in which nothing is shared: plan, assemble
-_GATHERED = 0.5        # the same where several ranks share a frame: the image to all of them, the results to one
+_TOGETHER = 0.8        # efficiency of ranks that share one bundle
+_ALONE = 0.7           # serial time per frame, in units of a bundle: plan, assemble
+_GATHERED = 0.5        # the same for several ranks on a frame: sending the image, gathering the results
 
 
 def rounds(bundles: int, ranks: int) -> float:
@@ -19,9 +19,9 @@ def rounds(bundles: int, ranks: int) -> float:
 
 
 def choose_groups(frames: int, ranks: int, bundles: int) -> int:
-    """The number of groups that has all frames done first; the fewest where several do.
+    """The number of groups that finishes all frames first; the smallest if several do.
 
-    Fewer and larger groups have less memory in work; more and smaller ones spend less time on each other.
+    Fewer, larger groups use less memory; more, smaller ones spend less time on communication.
     """
     def seconds(groups: int) -> float:
         return ceil(frames / groups) * rounds(bundles, ranks // groups)
@@ -30,5 +30,5 @@ def choose_groups(frames: int, ranks: int, bundles: int) -> int:
 
 
 def group_of(rank: int, ranks: int, groups: int) -> int:
-    """Which group a rank belongs to: groups are consecutive ranks, as even as can be."""
+    """The group of a rank: groups are consecutive ranks, as equal in size as possible."""
     return next(g for g in range(groups) if rank in share(ranks, g, groups))

@@ -1,4 +1,4 @@
-"""A group of ranks, and its reader and writer: threads of its first rank, at work while the group computes.
+"""A group of ranks, and its reader and writer: threads of its first rank that work while the group computes.
 
 Kernels and most of what reading and writing consist of let other threads run,
 and nothing has to be copied between them; bench/exposure.py measures what they
@@ -15,17 +15,17 @@ from gpu_extract.exposure.frames import Loaded, Outcome, State, Work, as_error
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.seams import Comm, Numbers
 
-_LOOK = 0.1            # seconds between two looks at the wish to stop
+_LOOK = 0.1            # seconds between two checks of the stop flag
 
 
 @dataclass(frozen=True)
 class Group:
     """A group of ranks at work.
 
-    number: which; comm: its ranks; stop: the wish to stop, once it is set
-    numbers: hands out frames (the first rank of a group takes them)
-    recorder: of this rank; detail: have it keep every stage of every bundle
-    tell: called with every outcome as it comes, by any thread
+    number: of the group; comm: its ranks; stop: the stop flag
+    numbers: assigns frames (to the first rank of a group)
+    recorder: of this rank; detail: whether it keeps every stage of every bundle
+    tell: called with every outcome at once, by any thread
     """
 
     number: int
@@ -38,15 +38,15 @@ class Group:
     outcomes: list[Outcome] = field(default_factory=list)
 
     def note(self, outcome: Outcome) -> None:
-        """Keep an outcome, and tell it."""
+        """Keep an outcome, and report it."""
         outcome = replace(outcome, group=self.number)
         self.outcomes.append(outcome)
         self.tell(outcome)
 
 
 class _Helper:
-    """A thread that does one thing at a time. Its errors are not lost: what is not a frame's failure stops the run, and
-    is raised by `close`."""
+    """A thread that does one thing at a time. An error that is not a frame's failure stops the run, and is raised by
+    `close`."""
 
     def __init__(self, name: str, work: Work, group: Group):
         self._work, self._group = work, group
@@ -64,7 +64,7 @@ class _Helper:
             raise
 
     def close(self) -> None:
-        """Wait for the end of what is under way; nothing is begun any more."""
+        """Wait for the current task; no further one is started."""
         self._pool.shutdown()
         error = self._last and self._last.exception()
         if isinstance(error, Exception):
@@ -72,9 +72,9 @@ class _Helper:
 
 
 class Reader(_Helper):
-    """Reads the next frame while one is in work.
+    """Reads the next frame while one is extracted.
 
-    Where no frame is left and the group has nothing to do, it borrows what another has read and not begun.
+    If no frame is left and the group is idle, it takes over a frame that another group has read but not started.
     """
 
     def __init__(self, work: Work, group: Group):
@@ -83,7 +83,7 @@ class Reader(_Helper):
         self._begin(self._read, self._numbers.hold)
 
     def next(self) -> tuple[int, Loaded] | None:
-        """The next frame that could be read, None where there is no more or the run is to stop."""
+        """The next frame that could be read, None if there are no more or the run has to stop."""
         while True:
             found = self._awaited()
             if found is None and not self._group.stop.is_set():
@@ -96,7 +96,7 @@ class Reader(_Helper):
                 return found
 
     def _awaited(self) -> tuple[int, Loaded] | None:
-        """What is being read, once it is there; None where there is nothing, or the run is to stop."""
+        """The frame being read, once it is complete; None if there is none, or the run has to stop."""
         while not self._group.stop.is_set():
             if self._last is not None and wait([self._last], _LOOK).done and not self._group.stop.is_set():
                 found: tuple[int, Loaded] | None = self._last.result()
@@ -104,7 +104,7 @@ class Reader(_Helper):
         return None
 
     def _claim(self, number: int) -> bool:
-        """Whether a frame that was begun is this run's to make; of another's is told."""
+        """Whether a started frame is claimed by this run; otherwise its outcome is noted."""
         try:
             state = self._work.claim(number)
         except Exception as error:
@@ -115,7 +115,7 @@ class Reader(_Helper):
         return state is None
 
     def _read(self, take: Callable[[], int | None]) -> tuple[int, Loaded] | None:
-        """The first frame of those that are taken that has to be made and can be read; None where there is none."""
+        """The first assigned frame that has to be made and can be read; None if there is none."""
         while not self._group.stop.is_set() and (number := take()) is not None:
             loaded = self._load(number)
             if loaded is not None:
@@ -123,7 +123,7 @@ class Reader(_Helper):
         return None
 
     def _load(self, number: int) -> Loaded | None:
-        """A frame's input; None where there is nothing to do or it cannot be read."""
+        """A frame's input; None if there is nothing to do or it cannot be read."""
         try:
             with self._group.recorder.span("look"):
                 done = self._work.is_done(number)
@@ -133,19 +133,19 @@ class Reader(_Helper):
             outcome = Outcome(number, State.SKIPPED)
         except Exception as error:
             outcome = failed(number, error)
-        if self._numbers.begin(number):           # if it is not another group's by now
+        if self._numbers.begin(number):           # unless another group has taken it
             self._group.note(outcome)
         return None
 
 
 class Writer(_Helper):
-    """Writes one frame while the next is in work."""
+    """Writes one frame while the next is extracted."""
 
     def __init__(self, work: Work, group: Group):
         super().__init__("writer", work, group)
 
     def put(self, outcome: Outcome, loaded: Loaded, frame: Frame) -> None:
-        """Have a frame written; waits for the one before."""
+        """Let a frame be written; waits for the previous one."""
         if self._last is None or self._last.exception() is None:
             self._begin(self._write, outcome, loaded, frame)
 

@@ -1,4 +1,4 @@
-"""Making and saving figures: matplotlib is loaded when the first is made, and never opens a window."""
+"""Makes and saves figures. matplotlib is loaded with the first figure, and never opens a window."""
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
 DPI = 130
-QUICK = {"compress_level": 3}      # of PNG files: half the time, a tenth more bytes
+QUICK = {"compress_level": 3}      # of PNG files: half the time for a tenth more bytes
 INK, GREY, BLUE, ORANGE, GREEN = "#222222", "#b8b8b8", "#2166ac", "#d95f02", "#1b7837"
 MASKED = "#c9c9c9"       # pixels and bins without data
 # category of a bin, worst last, and its colour
@@ -24,9 +24,9 @@ CATEGORIES = (("good", "#eef3f7"), ("COSMIC", "#4daf4a"), ("BAD2DFIT", "#7b3294"
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
-    """An empty figure of so many inches that is drawn into files only. Raises InputError without matplotlib.
+    """An empty figure of this size in inches, for files only. Raises InputError without matplotlib.
 
-    arranged: matplotlib finds places for all parts, which takes as long as drawing them; without it `grid` places them
+    arranged: matplotlib places all parts, which takes as long as drawing them; without it `grid` places them
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -35,13 +35,13 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
         raise InputError("pictures need matplotlib, which is not installed; install gpu_extract[plots], or leave the "
                          "picture out") from error
     figure = Figure(figsize=(width, height))
-    figure.set_layout_engine("constrained" if arranged else "none")      # whatever the user's settings are
+    figure.set_layout_engine("constrained" if arranged else "none")      # overrides the user's settings
     FigureCanvasAgg(figure)
     return figure
 
 
 def check_picture(path: FileName, figure: "Figure | None" = None) -> None:
-    """Raise InputError where matplotlib cannot write the format that the name's ending says, or is not there."""
+    """Raise InputError if matplotlib is missing, or cannot write the format of the name's ending."""
     known = (figure or new_figure(1, 1)).canvas.get_supported_filetypes()
     ending = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
     if ending not in known:
@@ -50,9 +50,9 @@ def check_picture(path: FileName, figure: "Figure | None" = None) -> None:
 
 
 def save(figure: "Figure", path: FileName) -> None:
-    """Write the figure, whole or not at all, in the format that the name's ending says.
+    """Write the figure, completely or not at all, in the format of the name's ending.
 
-    Raises InputError where matplotlib does not know the ending, OutputError where the file cannot be written.
+    Raises InputError if matplotlib does not know the ending, OutputError if the file cannot be written.
     """
     check_picture(path, figure)
     with atomic(path) as temporary:
@@ -62,9 +62,9 @@ def save(figure: "Figure", path: FileName) -> None:
 
 def grid(part: Any, widths: Sequence[float], rows: int = 1, *, edges: tuple[float, float, float, float],
          gaps: tuple[float, float] = (0.0, 0.0), **shared: Any) -> Any:
-    """Axes in rows and columns, these with relative `widths`, in a part of a figure that is not arranged.
+    """Axes in rows and columns of relative `widths`, in a part of a figure that is not arranged.
 
-    edges: inches that are left free on the left, right, bottom and top; gaps: between columns, rows
+    edges: margins in inches on the left, right, bottom and top; gaps: between columns, rows
     """
     width, height = (part.bbox.size / part.figure.dpi).tolist()
     left, right, bottom, top = edges
@@ -76,7 +76,7 @@ def grid(part: Any, widths: Sequence[float], rows: int = 1, *, edges: tuple[floa
 
 
 def tidy(ax: "Axes", title: str = "", xlabel: str = "", ylabel: str = "") -> None:
-    """Small type, no frame where nothing is read off."""
+    """Use small type, and no frame on the top and right."""
     ax.set_title(title, fontsize=9, loc="left", color=INK)
     ax.set_xlabel(xlabel, fontsize=8, labelpad=2)
     ax.set_ylabel(ylabel, fontsize=8, labelpad=2)
@@ -114,7 +114,8 @@ def mask_category(mask: np.ndarray) -> np.ndarray:
 
 
 def pooled(array: np.ndarray, columns: int, worst: bool = False) -> np.ndarray:
-    """Columns averaged to at most `columns` (their worst kept instead): nothing is lost between screen pixels."""
+    """Columns averaged to at most `columns` (worst: their maximum instead), so that nothing is lost between screen
+    pixels."""
     step = -(-array.shape[1] // columns)
     starts = np.arange(0, array.shape[1], step)
     if worst:
@@ -124,7 +125,7 @@ def pooled(array: np.ndarray, columns: int, worst: bool = False) -> np.ndarray:
 
 
 def draw_mask(ax: "Axes", frame_mask: np.ndarray, extent: tuple[float, float, float, float]) -> None:
-    """Fibres against wavelength, coloured by the worst bit, with the share of each."""
+    """Draw fibres against wavelength, coloured by the worst bit, with the share of each."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 

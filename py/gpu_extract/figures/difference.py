@@ -1,4 +1,4 @@
-"""Where two frames differ."""
+"""Maps of the differences of two frames."""
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
     from gpu_extract.compare import Differences
 
-COLUMNS = 900            # of a map: more wavelengths are pooled, the largest difference counts
+COLUMNS = 900            # of a map; more wavelengths are pooled, with the largest difference
 
 
 def difference_plot(path: FileName, differences: "Differences", *, title: str = "") -> None:
-    """Maps of the differences of flux, ivar, resolution (fibre against wavelength) and how they are distributed.
+    """Draw maps of the differences of flux, ivar and resolution (fibre against wavelength), and their distributions.
 
-    Raises InputError without matplotlib or for a name without a picture's ending, OutputError where the file
-    cannot be written.
+    Raises InputError without matplotlib or for a name without a picture's ending, OutputError if the file cannot be
+    written.
     """
     figure = new_figure(14, 11)
     figure.suptitle(title, fontsize=10, x=0.01, ha="left", color=INK)
@@ -39,7 +39,7 @@ def difference_plot(path: FileName, differences: "Differences", *, title: str = 
 
 
 def _map(ax: "Axes", values: Array, extent: tuple[float, float, float, float]) -> object:
-    """A logarithmic map from 1e-12 of what is seen up to the largest."""
+    """Draw a logarithmic map of the values, up to the largest."""
     from matplotlib.colors import LogNorm
 
     ax.set_facecolor(MASKED)
@@ -51,7 +51,7 @@ def _map(ax: "Axes", values: Array, extent: tuple[float, float, float, float]) -
 
 
 def _share(ax: "Axes", values: Array, colour: str, unit: str) -> None:
-    """Share of the bins that differ by more than so much."""
+    """Draw the share of bins above each difference."""
     judged = np.sort(values[np.isfinite(values)])
     if len(judged) == 0:
         ax.text(0.5, 0.5, "nothing judged", ha="center", transform=ax.transAxes, fontsize=8)

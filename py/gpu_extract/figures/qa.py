@@ -1,4 +1,4 @@
-"""One page by which a person can judge a frame."""
+"""One page for judging a frame by eye."""
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +24,9 @@ def qa_page(path: FileName, image: Image, frame: Frame, *, truth: TruthFile | No
             psf: PsfModel | None = None, before: Frame | None = None) -> None:
     """Draw image, model and residual of one bundle, spectra, rows of R, the chi2 map and the mask on one page.
 
-    truth: the input spectra, where they are known; psf: tells where on the CCD the bundle lies
-    before: the fibres that are `shown` in one pass, where the frame is of several: what these changed is drawn too
-    Raises InputError without matplotlib or for a name without a picture's ending, OutputError where the file
-    cannot be written.
+    truth: the input spectra, if known; psf: gives the place of the bundle on the CCD
+    before: the `shown` fibres in one pass, if the frame is of several passes, whose changes are then drawn Raises
+    InputError without matplotlib or for a name without a picture's ending, OutputError if the file cannot be written.
     """
     figure = canvas.new_figure(15, 18 if before is None else 20.5, arranged=False)
     view = choose_view(image, frame, psf)
@@ -44,7 +43,7 @@ def qa_page(path: FileName, image: Image, frame: Frame, *, truth: TruthFile | No
 
 
 def shown(image: Image, frame: Frame, psf: PsfModel | None) -> tuple[int, int]:
-    """First fibre of the bundle that a page shows, and how many there are: for a frame `before`."""
+    """First fibre of the bundle that a page shows, and the number of its fibres: for a frame `before`."""
     rows = choose_view(image, frame, psf).rows
     return int(frame.fibres[rows[0]]), int(frame.fibres[rows[-1]] - frame.fibres[rows[0]]) + 1
 
@@ -61,7 +60,7 @@ def _title(frame: Frame) -> str:
 
 
 def _passes(frame: Frame) -> list[str]:
-    """What further passes rejected, where there were any."""
+    """The rejections of further passes in words, if there were any."""
     passes = frame.notes.get("passes", 1)
     if passes == 1:
         return []
@@ -109,7 +108,7 @@ def _pixels(figure: "SubFigure", view: View) -> None:
 
 
 def _wavelength_axis(ax: "Axes", y0: int, of_row: Array) -> None:
-    """Wavelengths above the first strip, where the bundle's middle fibre has them."""
+    """Add the wavelengths of the bundle's middle fibre above the first strip."""
     inside = np.flatnonzero(np.diff(of_row, prepend=np.nan) != 0)
     inside = inside[np.argsort(of_row[inside], kind="stable")]
     wave, y = of_row[inside], y0 + inside
@@ -123,7 +122,8 @@ def _wavelength_axis(ax: "Axes", y0: int, of_row: Array) -> None:
 
 
 def _spectra(figure: "SubFigure", frame: Frame, rows: np.ndarray, truth: TruthFile | None) -> Array:
-    """A faint, a middling and a bright fibre of the bundle with errors and truth; returns the pulls of all."""
+    """Draw a faint, a medium and a bright fibre of the bundle with errors and truth; returns the pulls of all
+    fibres."""
     good = frame.mask[rows] == 0
     level = np.array([np.median(frame.flux[r][g]) if g.any() else -np.inf for r, g in zip(rows, good, strict=True)])
     order = rows[np.argsort(level, kind="stable")]
@@ -169,7 +169,7 @@ def _spectrum(wide: "Axes", close: "Axes", frame: Frame, row: int, truth: Array 
 
 
 def _maps(figure: "SubFigure", frame: Frame, view: View, pulls: Array) -> None:
-    """Rows of R, chi2 and mask of all fibres, and how the residuals are distributed."""
+    """Draw rows of R, chi2 and mask of all fibres, and the distribution of the residuals."""
     of_r, of_chi2, of_mask, of_pulls = canvas.grid(figure, (1, 1.25, 1.25, 1), edges=(0.45, 0.15, 0.45, 0.3),
                                                    gaps=(0.95, 0))
     _resolution(of_r, frame, int(view.rows[len(view.rows) // 2]))
@@ -204,7 +204,7 @@ def _resolution(ax: "Axes", frame: Frame, row: int) -> None:
 
 
 def _spread(values: Array) -> str:
-    """Median and half the width of the middle 68 %: what a few bins of bright lines do not move."""
+    """Median and half the width of the middle 68 %, which are insensitive to a few bins of bright lines."""
     low, middle, high = np.quantile(values, [0.1587, 0.5, 0.8413])
     return f"{middle:+.3f} ± {(high - low) / 2:.3f}"
 

@@ -1,4 +1,4 @@
-"""What further passes rejected, and what that did to a spectrum: a strip of the QA page."""
+"""The rejections of further passes, and their effect on a spectrum: a strip of the QA page."""
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
 
-CLOSE, AROUND = 25, 14        # bins, and pixels, on both sides of what moved most
+CLOSE, AROUND = 25, 14        # bins, and pixels, on both sides of the largest change
 
 
 def draw_rejected(figure: "SubFigure", frame: Frame, view: View, before: Frame, psf: PsfModel | None) -> None:
-    """One spectrum in one pass and in several, and the pixels that were rejected where it moved most.
+    """Draw one spectrum with one pass and with several, and the rejected pixels at its largest change.
 
-    before: the same fibres in one pass, all of view.rows among them
+    before: the same fibres in one pass, including all of view.rows
     """
     known = np.flatnonzero(np.isin(frame.fibres[view.rows], before.fibres))
     rows = view.rows[known]
@@ -51,7 +51,7 @@ def _both(ax: "Axes", wave: Array, before: np.ndarray, after: np.ndarray, hit: n
 
 
 def _place(frame: Frame, view: View, psf: PsfModel | None, spot: tuple[int, float]) -> tuple[float, float]:
-    """(y, x) on the CCD of a fibre's bin; without a PSF, of a rejected pixel, or the middle of what is shown."""
+    """(y, x) on the CCD of a fibre's bin; without a PSF, of a rejected pixel, or the middle of the view."""
     if psf is not None:
         y, x = centres(psf, (spot[0], spot[0] + 1), np.array([spot[1]]))[:, 0, 0]
         return float(y), float(x)

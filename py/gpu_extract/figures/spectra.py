@@ -1,4 +1,4 @@
-"""The arithmetic behind the pictures: truth as the instrument would show it, which pixels to show."""
+"""The arithmetic of the pictures: the truth at the instrument's resolution, and the choice of pixels to show."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +9,12 @@ from gpu_extract.passes.background import background_of
 from gpu_extract.resolution import times_resolution
 from gpu_extract.spots import centres
 
-BUNDLE = 25              # fibres shown together where the PSF does not say
-WIDEST = 260             # columns shown where nothing says which
+BUNDLE = 25              # fibres shown together if the PSF has no bundles
+WIDEST = 260             # columns shown without a PSF
 
 
 def blurred_truth(truth: TruthFile, frame: Frame, row: int) -> Array | None:
-    """R times the truth of a frame's row, electron/Angstrom in the frame's bins; None where it is not known."""
+    """R times the truth of a frame's row, electron/Angstrom in the frame's bins; None if it is unknown."""
     found = np.flatnonzero(np.asarray(truth.fibres) == frame.fibres[row])
     if len(found) == 0:
         return None
@@ -32,10 +32,10 @@ def _edges(wave: Array) -> Array:
 
 @dataclass(frozen=True)
 class View:
-    """The part of the CCD that is shown, and the rows of the frame that lie on it.
+    """The part of the CCD to show, and the frame's rows on it.
 
     rows: of the frame; y0, x0: pixel of [0, 0]; pix, model, chi: (ny, nx), NaN where masked
-    wave: (ny,) wavelength of each CCD row in the bundle's middle, where the PSF is known
+    wave: (ny,) wavelength of each CCD row in the bundle's middle, if the PSF is known
     """
 
     rows: np.ndarray
@@ -48,12 +48,12 @@ class View:
 
 
 def wave_of(frame: Frame, row: int) -> Array:
-    """The wavelengths of a row of the frame: its own, where it has them."""
+    """The wavelengths of a row of the frame, which may be its own."""
     return frame.wave if frame.own_wave is None else np.asarray(frame.own_wave[row], dtype=np.float64)
 
 
 def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
-    """The bundle in the middle of the frame, as it lies on the CCD."""
+    """The view of the bundle in the middle of the frame."""
     rows = _middle_bundle(frame.fibres, psf)
     wave = None
     if psf is None:
@@ -75,14 +75,15 @@ def choose_view(image: Image, frame: Frame, psf: PsfModel | None) -> View:
 
 
 def columns_shown(psf: PsfModel, fibres: tuple[int, int], wave: Array, shape: tuple[int, int]) -> tuple[int, int]:
-    """Columns of the CCD, last one out, that a page shows of a frame of fibres lo .. hi - 1 and `wave` (Angstrom)."""
+    """Columns of the CCD, excluding the last, that a page shows of a frame with fibres lo .. hi - 1 and `wave`
+    (Angstrom)."""
     numbers = np.arange(*fibres)
     xs = _place(psf, numbers[_middle_bundle(numbers, psf)], wave, shape)[2]
     return xs.start, xs.stop
 
 
 def _middle_bundle(fibres: np.ndarray, psf: PsfModel | None) -> np.ndarray:
-    """Which of these fibres are of one bundle with the one in the middle."""
+    """Those of these fibres in the same bundle as the middle one."""
     number = fibres // BUNDLE if psf is None or psf.bundle is None else psf.bundle[fibres]
     return np.flatnonzero(number == number[len(number) // 2])
 
@@ -96,7 +97,7 @@ def _place(psf: PsfModel, fibres: np.ndarray, wave: Array, shape: tuple[int, int
 
 
 def _smooth(frame: Frame, rows: np.ndarray, ny: int) -> Array:
-    """(ny,) the background of the bundle that these rows of the frame are of, 0 where there is none."""
+    """(ny,) the background of the bundle of these rows of the frame, 0 if there is none."""
     bundles = sorted(frame.notes.get("bundles", {}))
     mine = np.searchsorted(bundles, frame.fibres[rows[0]], side="right") - 1
     return background_of(frame, ny)[mine] if mine >= 0 else np.zeros(ny)
@@ -108,7 +109,7 @@ def _range(centre: Array, margin: int, n: int) -> slice:
 
 
 def _columns(frame: Frame, n: int) -> slice:
-    """Columns with a model, at most WIDEST of them, where the PSF is not known."""
+    """Columns with a model, at most WIDEST of them, for an unknown PSF."""
     lit = np.flatnonzero((frame.model != 0).any(axis=0)) if frame.model is not None else np.arange(n)
     first, last = (int(lit[0]), int(lit[-1]) + 1) if len(lit) else (0, n)
     middle = (first + last) // 2

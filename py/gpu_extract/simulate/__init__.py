@@ -1,6 +1,7 @@
-"""Simulated frames with truth: cameras like those of DESI, seeded, fibre by fibre the same however much is made.
+"""Simulated frames with truth: cameras like those of DESI, seeded; each fibre is the same whatever else is made.
 
-What makes frames is loaded on first use: a run that finds the embedded frame made needs the settings alone.
+The modules that make frames are loaded on first use, because a run that finds the embedded frame needs only the
+settings.
 """
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What to simulate: frozen settings, validated as a whole."""
+"""The settings of a simulation: frozen, validated as a whole."""
 import hashlib
 import json
 import math
@@ -12,11 +12,11 @@ from gpu_extract.config import plain
 from gpu_extract.errors import Ranges, did_you_mean, not_allowed, out_of_range, refuse
 
 BANDS = ("b", "r", "z", "tiny", "side")
-TABLES = ("side",)            # those whose spots are tables
+TABLES = ("side",)            # cameras with tabulated spots
 FLAVORS = ("science", "arc", "flat")
 PROGRAMS = ("dark", "bright")
 VARIANCES = ("model", "data")
-AMPLIFIERS = {"A": 1.0, "B": 1.03, "C": 0.97, "D": 1.01}      # read noise of each against the detector's
+AMPLIFIERS = {"A": 1.0, "B": 1.03, "C": 0.97, "D": 1.01}      # relative read noise of each
 EXPTIME = {"dark": 1000.0, "bright": 300.0, "arc": 5.0, "flat": 120.0}      # seconds
 _RANGES: Ranges = {
     "specmin": (0, math.inf, "be 0 or more"),
@@ -33,22 +33,22 @@ _OF_DEFECTS: Ranges = {
     "hot_pixels": (0, 10000, "lie between 0 and 10000"),
     "masked_fraction": (0, 1, "lie between 0 and 1"),
 }
-# what has its default is not in the digest: it is that of before there were these
+# settings added later: the digest leaves them out at their default, and is then unchanged
 _LATER = ("psf_error", "tails", "scattered", "exact_lines", "flexure", "field_seed")
 _CAMERA = re.compile(r"(b|r|z|tiny|side)([0-9]?)")
 
 
 @dataclass(frozen=True)
 class Defects:
-    """What is wrong with the detector and the fibres.
+    """Defects of the detector and the fibres.
 
     cosmics: cosmic rays at the rate of the camera's CCD
     bad_columns: their number per detector; hot_pixels: number of hot or dead pixels per detector. Where they
         are depends on the camera, not on the seed.
     dead_amplifier: "A" (low y, low x), "B" (low y, high x), "C" (high y, low x), "D", or None
     dead_fibres: fibres without any light; broken_fibres: fibres that pass a few per cent of it
-    masked_fraction: share of pixels masked at random, beside all others
-    hidden_cosmics: the mask knows nothing of the cosmic rays
+    masked_fraction: share of pixels masked at random, in addition to all others
+    hidden_cosmics: cosmic rays are not in the mask
     """
 
     cosmics: bool = True
@@ -73,7 +73,7 @@ class SimConfig:
 
     camera: "b", "r", "z", "tiny" (a few short fibres, for tests) or "side" (60 fibres, tabulated spots), with the
         spectrograph's digit or without
-    specmin, nspec: fibres wanted; the whole bundles they belong to are made. nspec None: up to the camera's last
+    specmin, nspec: requested fibres; their whole bundles are made. nspec None: up to the camera's last
     seed: of sky, targets, noise and cosmics; the PSF, the fibres' throughput and bad pixels belong to the camera
     flavor: "science", "arc" or "flat"; program: "dark" or "bright" (moonlight, brighter targets)
     exptime: seconds; None: 1000 dark, 300 bright, 5 arc, 120 flat
@@ -82,14 +82,14 @@ class SimConfig:
     noise: False leaves out photon and read noise (and cosmics); ivar stays what it would be with them
     variance: "model": ivar from the noiseless expectation, as production pipelines approach it by a model of the
         image; "data": from the noisy pixels themselves
-    crop: leave out the detector's columns behind the last bundle made
-    psf_error: the PSF that is given is broader than the true one by this share, in both directions
-    tails: amplitude of a tail of all spots, which goes on beyond their stamps; 0: none
-    scattered: electron of scattered light in a pixel, on the average over the detector; it grows along its rows
-    flexure: pixels (x, y) by which the light lies beside the traces that are given
-    exact_lines: the lines of an arc are at their own wavelengths; otherwise they are shared by the bins around, as the
+    crop: leave out the detector's columns after the last bundle made
+    psf_error: share by which the output PSF is broader than the true one, in both directions
+    tails: amplitude of a tail of all spots, which continues beyond their stamps; 0: none
+    scattered: mean electrons of scattered light per pixel of the detector; it varies along the rows
+    flexure: offset of the light from the traces of the output PSF in pixels (x, y)
+    exact_lines: the lines of an arc are at their exact wavelengths; otherwise the adjacent bins share them, as the
         truth has them, which makes spots a little broader
-    field_seed: of the targets, where exposures of one field differ in all else; None: seed
+    field_seed: of the targets, if exposures of one field differ in all else; None: seed
     """
 
     camera: str = "r0"
@@ -148,12 +148,12 @@ class SimConfig:
 
     @property
     def spectrograph(self) -> int:
-        """Number of the spectrograph, 0 where the camera's name has none."""
+        """Number of the spectrograph, 0 if the camera's name has none."""
         return int(self.camera[len(self.band):] or 0)
 
     @property
     def number(self) -> int:
-        """Of the camera: cameras of one exposure, which have one seed, have noise and cosmic rays of their own."""
+        """Number of the camera: cameras of one exposure share a seed, but have different noise and cosmic rays."""
         return 10 * {"b": 1, "z": 2}.get(self.band, 0) + self.spectrograph
 
     @property
@@ -169,7 +169,7 @@ class SimConfig:
         return EXPTIME[self.program if self.flavor == "science" else self.flavor]
 
     def digest(self) -> str:
-        """16 hex digits that name these settings; equal settings give equal digests."""
+        """16 hex digits that identify these settings; equal settings give equal digests."""
         settings = {name: value for name, value in self.as_dict().items()
                     if name not in _LATER or value != getattr(SimConfig, name)}
         if settings["defects"].pop("hidden_cosmics"):

@@ -1,4 +1,4 @@
-"""What is wrong with the pixels: cosmic rays, bad columns, dead amplifiers, saturation.
+"""Defects of pixels: cosmic rays, bad columns, dead amplifiers, saturation.
 
 Drawn per detector from the seed alone, never from what the fibres show, so
 that they stay where they are whatever is simulated. Every pixel touched is
@@ -14,7 +14,7 @@ from gpu_extract.simulate.instrument import Detector
 
 FULL_WELL = 65000.0             # electron
 PIXEL_AREA = 2.25e-6            # cm^2
-MASKING = 767                   # mask bits that take a pixel's ivar away (all but BADREADNOISE)
+MASKING = 767                   # mask bits that set a pixel's ivar to 0 (all but BADREADNOISE)
 
 
 class CcdMask(IntFlag):
@@ -43,7 +43,7 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
                   charge: np.ndarray) -> None:
     """Change `pix` (ny, ncolumn) and set bits of `mask` (same shape, int32) in place.
 
-    charge: what cosmic rays leave is added to this, too, (ny, ncolumn) electron
+    charge: the charge of cosmic rays is also added to this, (ny, ncolumn) electron
     """
     ny, nx = detector.shape
     _fill_wells(pix, mask)
@@ -55,7 +55,7 @@ def apply_defects(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detec
             _dead_amplifier(pix[part], mask[part], config.defects.dead_amplifier, nx=nx)
         if config.defects.cosmics and config.noise and config.flavor == "science":
             charge[part] += _cosmics(pix[part], mask[part], config=config, detector=detector, block=block)
-    if config.defects.hidden_cosmics:           # pixels that nothing masks hold no more than others
+    if config.defects.hidden_cosmics:           # unmasked pixels are limited like others
         _fill_wells(pix, mask)
     if config.defects.masked_fraction > 0:
         _mask_share(pix, mask, config)
@@ -92,7 +92,7 @@ def _single_pixels(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, shap
 
 
 def _dead_amplifier(pix: np.ndarray, mask: np.ndarray, name: str, *, nx: int) -> None:
-    """A quarter of the detector shows no light at all."""
+    """Remove all light from a quarter of the detector."""
     ny = pix.shape[0]
     number = list(AMPLIFIERS).index(name)
     rows = slice(ny // 2, ny) if number >= 2 else slice(0, ny // 2)
@@ -103,7 +103,8 @@ def _dead_amplifier(pix: np.ndarray, mask: np.ndarray, name: str, *, nx: int) ->
 
 def _cosmics(pix: np.ndarray, mask: np.ndarray, *, config: SimConfig, detector: Detector,
              block: int) -> np.ndarray:
-    """Straight tracks of all directions; long where they graze the CCD. Returns their charge (ny, ncolumn) electron."""
+    """Add straight tracks of all directions, which are long if they graze the CCD. Returns their charge (ny, ncolumn)
+    electron."""
     ny, nx = detector.shape
     random = stream(config.seed, Purpose.COSMIC, block, config.number)
     ntrack = random.poisson(detector.cosmic_rate * ny * nx * PIXEL_AREA * config.seconds / 60.0)

@@ -1,4 +1,5 @@
-"""Tabulated spots of a made-up spectrograph: images of round fibres, flat on top, a little blurred and unevenly lit.
+"""Tabulated spots of a fictitious spectrograph: images of round fibres with a flat top, slightly blurred and unevenly
+lit.
 
 A spot is a disc of light whose brightness has a slope, blurred by a Gaussian, averaged over each pixel. The disc is a
 sum of points (Gauss's radii of equal area, evenly spaced angles), and each point a pixel-integrated Gaussian: smooth as
@@ -8,10 +9,10 @@ import numpy as np
 
 from gpu_extract.data import Array, Core
 
-HALF = 7                        # pixels that a stamp reaches to each side
+HALF = 7                        # half-size of a stamp, pixels
 POSITIONS, WAVES, FIBRES = 3, 5, 7      # per pixel along each axis, along wavelength, across the detector
 RADII, ANGLES = 8, 24
-DEFOCUS, TILT = 0.15, 0.25      # how much the blur grows towards both ends of the range; slopes of the light
+DEFOCUS, TILT = 0.15, 0.25      # growth of the blur towards both ends of the range; slopes of the light
 
 
 def disc_core(disc: tuple[float, float], place: Array, domain: tuple[float, float], *, wider: float = 0.0) -> Core:
@@ -20,7 +21,7 @@ def disc_core(disc: tuple[float, float], place: Array, domain: tuple[float, floa
     disc: radius and blur (sigma) in pixels; place: (nfibre,) of the fibres, -1 to 1; domain: Angstrom
     wider: share by which the spots are larger
     """
-    from gpu_extract.spots.tables import core_of, nodes_of  # kernels, which a kept frame does not need
+    from gpu_extract.spots.tables import core_of, nodes_of  # loads kernels, which a kept frame does not need
 
     fibres = np.unique(np.linspace(0, len(place) - 1, FIBRES).astype(np.int64))
     waves = nodes_of(WAVES, domain)
@@ -48,7 +49,7 @@ def stamps_of_disc(radius: float, blur: float, slope: tuple[float, float]) -> Ar
 
 def _in_pixels(centre: Array, sigma: float) -> Array:
     """(..., 2 HALF + 1) Gaussians of sum 1, averaged over pixels around 0."""
-    from scipy.special import erf  # 0.1 s, and not needed where a simulated frame is kept
+    from scipy.special import erf  # loads in 0.1 s, and is not needed for a kept frame
 
     edges = np.arange(-HALF - 0.5, HALF + 1)
     steps = 0.5 * erf((edges - centre[..., np.newaxis]) / (np.sqrt(2) * sigma))

@@ -1,4 +1,4 @@
-"""The embedded default: a simulated r frame that is made on first use and kept."""
+"""The embedded frame: a simulated r frame that is made on first use and kept."""
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from gpu_extract.simulate.kept import complaint_of, kept_folder
 from gpu_extract.user_cache import cache_folder
 
 EMBEDDED = SimConfig(camera="r0", seed=20200707)
-_FEW = 4                        # up to so many bundles are made and kept by themselves
+_FEW = 4                        # largest number of bundles that are made and kept separately
 
 
 class EmbeddedFiles(NamedTuple):
@@ -27,13 +27,13 @@ class EmbeddedFiles(NamedTuple):
 
 def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None], *,
                      threads: int = 1) -> EmbeddedFiles:
-    """The files of the embedded frame, with the fibres `specmin` .. `specmin` + `nspec` - 1 (as far as there are any).
+    """The files of the embedded frame, with the fibres `specmin` .. `specmin` + `nspec` - 1 (as far as they exist).
 
-    A few bundles from the first on come as an image that ends behind them; the pixels are those of the
-    whole frame, bit by bit.
+    A few bundles from the first on come as an image that ends after them; its pixels equal those of the whole frame,
+    bit by bit.
 
-    log: takes lines for the user
-    Raises InputError where the camera has none of these fibres, OutputError where the files cannot be made.
+    log: called with lines for the user
+    Raises InputError if the camera has none of these fibres, OutputError if the files cannot be made.
     """
     folder = _cache()
     config = embedded_config(specmin, nspec)
@@ -46,13 +46,13 @@ def embedded_default(specmin: int, nspec: int | None, log: Callable[[str], None]
         log(f"simulating {made} fibres of an r frame, once; kept in {folder}")
         files = files_of(into, config)
         write_simulation(simulate(config, threads=threads), files.image, psf=files.psf, truth=files.truth,
-                         read_noise=False)                  # nobody reads it here: half as much again to check
+                         read_noise=False)                  # not read here, and half as much again to verify
 
     return files_of(kept_folder(folder, _name(config), make, log=log), config)
 
 
 def embedded_there(specmin: int, nspec: int | None) -> EmbeddedFiles | None:
-    """The same, where they are there and what they were; None where they would have to be made."""
+    """The same files, if they exist unchanged; None if they would have to be made."""
     config = embedded_config(specmin, nspec)
     there = _cache() / _name(config)
     return files_of(there, config) if complaint_of(there) is None else None
@@ -67,7 +67,7 @@ def _cache() -> Path:
 
 
 def embedded_config(specmin: int, nspec: int | None) -> SimConfig:
-    """What is simulated for a fibre range: its bundles, or the whole camera where they are many."""
+    """The simulation for a fibre range: its bundles, or the whole camera if they are many."""
     detector = DETECTORS[EMBEDDED.band]
     if not 0 <= specmin < detector.nfibre or (nspec is not None and nspec < 1):
         raise InputError(f"fibres from {specmin} on, {nspec} of them: the embedded frame has fibres 0 to "
@@ -81,7 +81,7 @@ def embedded_config(specmin: int, nspec: int | None) -> SimConfig:
 
 
 def _name(config: SimConfig) -> str:
-    """A folder's name says all that its content depends on."""
+    """A folder's name contains everything that its content depends on."""
     sky = night_sky()
     numbers = [array.tolist() for array in (sky.knots, sky.continuum, sky.lines, sky.strengths)]
     text = f"{VERSION} {config.digest()} {numbers}"
@@ -91,6 +91,6 @@ def _name(config: SimConfig) -> str:
 
 
 def files_of(folder: Path, config: SimConfig) -> EmbeddedFiles:
-    """What a simulated frame's files in a folder are called."""
+    """Names of a simulated frame's files in a folder."""
     frame = f"{config.camera}-{config.expid:08d}.fits"
     return EmbeddedFiles(folder / f"preproc-{frame}", folder / f"psf-{frame}", folder / f"truth-{frame}")

@@ -17,17 +17,16 @@ from gpu_extract.simulate.instrument import DETECTORS
 _TARGETS = np.dtype([("FIBRE", "i4"), ("TARGETID", "i8"), ("KIND", "S4"), ("Z", "f4"), ("MAG_R", "f4"),
                      ("THROUGHPUT", "f4")])
 _OF_TRUTH = ("CAMERA", "FLAVOR", "PROGRAM", "EXPID", "NIGHT", "EXPTIME", "SIMCAM", "SIMSEED", "SIMVER", "SIMDIG")
-_LASTING = CcdMask.BAD | CcdMask.HOT | CcdMask.DEAD | CcdMask.BADAMP      # what a detector has in every exposure
+_LASTING = CcdMask.BAD | CcdMask.HOT | CcdMask.DEAD | CcdMask.BADAMP      # permanent defects of a detector
 BIAS, GAIN, MOST_ADU = 1000.0, 1.2, 65535       # of the raw image: ADU, electron per ADU, ADU
 
 
 def write_simulation(simulation: Simulation, image: FileName, *, psf: FileName | None = None,
                      truth: FileName | None = None, true_psf: FileName | None = None, raw: FileName | None = None,
                      read_noise: bool = True) -> None:
-    """Write the image, with READNOISE or without, and where named the PSF, the truth, the PSF that the light has and
-    the raw image.
+    """Write the image, with or without READNOISE, and if named the PSF, the truth, the true PSF and the raw image.
 
-    Raises OutputError, and InputError where two of them have one name, or a name does not end as a FITS file's.
+    Raises OutputError, and InputError if two of them have one name, or a name does not have an ending of FITS files.
     """
     check_kind("simulation", simulation, Simulation, "a Simulation, which simulate makes")
     check_flags(read_noise=read_noise)
@@ -48,9 +47,9 @@ def write_simulation(simulation: Simulation, image: FileName, *, psf: FileName |
 
 
 def write_raw(path: FileName, simulation: Simulation) -> None:
-    """Write the image as a camera does: whole numbers of ADU, the dispersion along the camera's axis.
+    """Write the image like a camera: whole numbers of ADU, with the dispersion along the camera's axis.
 
-    The HDU BAD has the pixels that a detector's owner knows: columns, hot and dead pixels, an amplifier; no cosmics.
+    The HDU BAD marks known defects of the detector: columns, hot and dead pixels, an amplifier; no cosmics.
     Raises OutputError.
     """
     dispersion = DETECTORS[simulation.config.band].dispersion

@@ -1,4 +1,4 @@
-"""A simulated frame: PSF, truth, expected light, noise, defects, header and fibre map."""
+"""A simulated frame: PSF, truth, expected light, noise, defects, header and fibermap."""
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,25 +21,25 @@ from gpu_extract.simulate.targets import target_of
 from gpu_extract.simulate.troubles import add_troubles, broadened, with_tail
 from gpu_extract.spots import add_to_image, centres, make_spots
 
-TILE = 128              # bins projected at a time: the spots of a bundle then stay within a few MB
+TILE = 128              # bins projected at a time, so that the spots of a bundle take only a few MB
 NOISE_ROWS = 64
 Progress = Callable[[str, int, int], None]
 
 
 def unseen(stage: str, done: int, total: int) -> None:
-    """Nobody is told of the progress."""
+    """Default of `progress`: nothing is shown."""
 
 
 @dataclass(frozen=True)
 class Simulation:
     """A simulated frame, in memory.
 
-    image: (ny, nx) float32 electron and ivar, 0 where masked; header and fibre map
+    image: (ny, nx) float32 electron and ivar, 0 where masked; header and fibermap
     mask: (ny, nx) int32, ccdmask bits; read_noise: (ny, nx) float32, electron
-    psf: of the whole camera, as it is given; truth: of the fibres made (whole bundles)
+    psf: output PSF of the whole camera; truth: of the fibres made (whole bundles)
     expected: (ny, nx) electron without noise and defects
     charge: (ny, nx) float32 electron of cosmic rays
-    true_psf: the PSF that the light has, which differs from the one given where the settings say so
+    true_psf: the true PSF of the light, which some settings make different from the output PSF
     """
 
     config: SimConfig
@@ -56,7 +56,7 @@ class Simulation:
 def fibres_made(config: SimConfig) -> tuple[int, int]:
     """Fibre range of the bundles that are made.
 
-    Raises ConfigError where the range begins behind the camera's end, or fibres are dead or broken that it has not.
+    Raises ConfigError if the range begins beyond the camera's end, or if dead or broken fibres do not exist.
     """
     detector = DETECTORS[config.band]
     nspec = config.nspec if config.nspec is not None else detector.nfibre - config.specmin
@@ -65,7 +65,7 @@ def fibres_made(config: SimConfig) -> tuple[int, int]:
                           "nspec to simulate more, or a lower specmin")
     size = detector.bundlesize
     made = config.specmin // size * size, -(-(config.specmin + nspec) // size) * size
-    count = -(-made[1] // detector.nfibre) * detector.nfibre        # of the detectors that hold these
+    count = -(-made[1] // detector.nfibre) * detector.nfibre        # fibres of the detectors that hold these
     for name in ("dead_fibres", "broken_fibres"):
         beyond = [fibre for fibre in getattr(config.defects, name) if fibre >= count]
         if beyond:
@@ -75,9 +75,9 @@ def fibres_made(config: SimConfig) -> tuple[int, int]:
 
 def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | None = NULL,
              progress: Progress | None = unseen) -> Simulation:
-    """Make a frame. `threads` changes no bit; `progress` is told (stage, done, total).
+    """Make a frame. `threads` changes no bit; `progress` is called with (stage, done, total).
 
-    Raises ConfigError where the fibre range does not fit the camera.
+    Raises ConfigError if the fibre range does not fit the camera.
     """
     check_kind("config", config, SimConfig, "a SimConfig")
     check_threads(threads)
@@ -105,7 +105,7 @@ def simulate(config: SimConfig, *, threads: int = 1, recorder: Recorder | None =
         ivar = _ivar(config, pix, expected, read_noise)
         apply_defects(pix, mask, config=config, detector=detector, charge=charge)
         if config.defects.hidden_cosmics:
-            ivar = _ivar(config, pix, expected, read_noise)         # the pipeline takes them for light
+            ivar = _ivar(config, pix, expected, read_noise)         # a pipeline would take them for light
         ivar[masked(mask)] = 0.0
     image = Image(pix, ivar, cards_of(config, detector, given), fibermap_of(config, given), float(read_noise.min()),
                   read_noise)
@@ -150,13 +150,13 @@ def project(psf: PsfModel, truth: Truth, *, ncolumn: int, threads: int = 1,
 
 
 def _without_lines(config: SimConfig, truth: Truth) -> Truth:
-    """The truth but for a lamp's lines."""
+    """The truth without a lamp's lines."""
     lines = spectra.deposit(truth.wave, *spectra.lamp_lines(config)) / truth.step
     return replace(truth, flux=truth.flux - (truth.throughput[:, np.newaxis] * lines).astype(np.float32))
 
 
 def _add_lines(expected: Array, config: SimConfig, psf: PsfModel, truth: Truth) -> None:
-    """Add the lamp's lines, at their own wavelengths, to the expected light (ny, ncolumn), in place."""
+    """Add the lamp's lines, at their exact wavelengths, to the expected light (ny, ncolumn), in place."""
     wave, electrons = spectra.lamp_lines(config)
     inside = (wave > truth.wave[0]) & (wave < truth.wave[-1])
     fibres = int(truth.fibres[0]), int(truth.fibres[-1]) + 1

@@ -1,4 +1,4 @@
-"""Header and fibre map of a simulated frame, with the keywords that users and pipelines look for."""
+"""Header and fibermap of a simulated frame, with the keywords that users and pipelines need."""
 from datetime import date
 
 import numpy as np
@@ -8,17 +8,17 @@ from gpu_extract.simulate.config import AMPLIFIERS, SimConfig
 from gpu_extract.simulate.instrument import Detector
 from gpu_extract.simulate.targets import Target, target_of
 
-VERSION = 2                     # raised by every change that moves a pixel: cached frames are then made anew
+VERSION = 2                     # raised with every change that alters a pixel, so that cached frames are made again
 BROKEN_FIBRE = 4                # bit 2 of desispec.maskbits.fibermask
 _FIELD_RA, _FIELD_DEC = 150.1, 2.2
-_PLATE_SCALE = 0.0706           # mm on the focal plane for an arcsecond at the field's middle, about
+_PLATE_SCALE = 0.0706           # approximate mm on the focal plane per arcsecond at the centre of the field
 _TILES = 80000                  # numbers of tiles begin here
 _FIBERMAP = np.dtype([("TARGETID", "i8"), ("PETAL_LOC", "i2"), ("FIBER", "i4"), ("OBJTYPE", "S3"),
                       ("TARGET_RA", "f8"), ("TARGET_DEC", "f8"), ("FIBERSTATUS", "i4"), ("FLUX_R", "f4"),
                       ("LOCATION", "i8"), ("DEVICE_LOC", "i4"), ("FIBER_RA", "f8"), ("FIBER_DEC", "f8"),
                       ("FIBER_X", "f8"), ("FIBER_Y", "f8"), ("FIBERASSIGN_X", "f4"), ("FIBERASSIGN_Y", "f4"),
                       ("DELTA_X", "f8"), ("DELTA_Y", "f8"), ("EXPTIME", "f8"), ("DESI_TARGET", "i8"),
-                      *((f"GAIA_PHOT_{band}_MEAN_MAG", "f4") for band in ("G", "BP", "RP"))])    # 0: not known
+                      *((f"GAIA_PHOT_{band}_MEAN_MAG", "f4") for band in ("G", "BP", "RP"))])    # 0: unknown
 _SKY_TARGET = 1 << 32           # bit SKY of desitarget's desi_mask
 _UNITS = {"TARGET_RA": "deg", "TARGET_DEC": "deg", "FIBER_RA": "deg", "FIBER_DEC": "deg", "FIBER_X": "mm",
           "FIBER_Y": "mm", "FIBERASSIGN_X": "mm", "FIBERASSIGN_Y": "mm", "DELTA_X": "mm", "DELTA_Y": "mm",
@@ -62,7 +62,7 @@ def cards_of(config: SimConfig, detector: Detector, psf: PsfModel) -> tuple[Card
 
 
 def fibermap_of(config: SimConfig, psf: PsfModel) -> FiberMap:
-    """One row for every fibre of the camera, made or not, so that row and fibre number agree."""
+    """The fibermap with a row for every fibre of the camera, made or not, so that row and fibre number agree."""
     rows = np.zeros(psf.nfibre, _FIBERMAP)
     for fibre, row in enumerate(rows):
         _fill(row, config, fibre, target_of(config, fibre))
@@ -71,11 +71,11 @@ def fibermap_of(config: SimConfig, psf: PsfModel) -> FiberMap:
                      Card("TILEID", tile_id(config), "tile: the set of targets"),
                      Card("SURVEY", "main", "survey, as desispec's grouping asks for it"),
                      Card("FAPRGRM", config.program, "programme of the fibre assignment")),
-                    {"FLUX_R": "nanomaggies"})       # it is no unit of FITS: as one, astropy warns on every reading
+                    {"FLUX_R": "nanomaggies"})       # not a FITS unit: as one, astropy would warn
 
 
 def tile_id(config: SimConfig) -> int:
-    """Number of the tile: exposures of the same targets have the same."""
+    """Number of the tile, the same for exposures of the same targets."""
     return _TILES + config.field % 10000
 
 
@@ -101,6 +101,6 @@ def _fill(row: np.void, config: SimConfig, fibre: int, target: Target) -> None:
 
 
 def focal_plane(target: Target) -> tuple[float, float]:
-    """Where a target's light falls on the focal plane, mm: a plane, without the corrector's distortion."""
+    """Place of a target's light on the focal plane, mm: a plane projection, without the corrector's distortion."""
     east = (target.ra - _FIELD_RA) * np.cos(np.radians(target.dec))
     return -3600 * _PLATE_SCALE * float(east), 3600 * _PLATE_SCALE * (target.dec - _FIELD_DEC)

@@ -7,7 +7,7 @@ an r0 PSF measured on the sky, and run smoothly with fibre and wavelength, with
 a small step from bundle to bundle. Cameras of more fibres than a detector
 holds are detectors side by side.
 
-"side" is a made-up spectrograph: 60 fibres, a raw image with the dispersion
+"side" is a fictitious spectrograph: 60 fibres, a raw image with the dispersion
 along x, and tabulated spots.
 """
 from dataclasses import dataclass, replace
@@ -30,12 +30,12 @@ class Detector:
 
     shape: (ny, nx); wave: wavelengths of the traces' ends in Angstrom
     nfibre, bundlesize; first: x of fibre 0; pitch, gap: between fibres of a bundle, between bundles (pixels)
-    pitch_rise: how much wider the pitch is at the edges (pixels)
-    x, y: terms of the traces; x beside the fibre's place at the middle wavelength
+    pitch_rise: increase of the pitch at the edges (pixels)
+    x, y: terms of the traces; x relative to the fibre's place at the middle wavelength
     sigma: (x, y) widths of the core in pixels; widening: relative slope of sigma y with t
     read_noise: electron; cosmic_rate: 1/(cm^2 min)
     dispersion: axis of the raw image along which wavelengths ascend; here they always do along y
-    disc: radius and blur (pixels) of spots that are tables, see `discs`; sigma is then not looked at
+    disc: radius and blur (pixels) of tabulated spots, see `discs`; sigma is then not used
     """
 
     shape: tuple[int, int]
@@ -90,7 +90,7 @@ _GH_SCATTER = ((0, 180, 109, 113, 86, 16, 6), (184, 300, 197, 78, 28, 14, 3), (2
 
 
 def detectors_needed(config: SimConfig) -> int:
-    """How many detectors side by side hold the fibres asked for."""
+    """Number of detectors side by side that hold the requested fibres."""
     nfibre = DETECTORS[config.band].nfibre
     last = config.specmin + (config.nspec or 1)
     return -(-last // nfibre)

@@ -1,4 +1,4 @@
-"""Files that are made once and kept: a folder per content, whole or not there at all, checked on every use."""
+"""Files that are made once and kept: a folder per content, complete or absent, verified on every use."""
 import hashlib
 import json
 import os
@@ -14,17 +14,17 @@ from gpu_extract.io.whose import claim
 from gpu_extract.perf.clock import sleep
 
 MANIFEST = "manifest.json"
-_WAIT, _PAUSE = 900.0, 0.2      # seconds to wait for another process at most, and between two looks
+_WAIT, _PAUSE = 900.0, 0.2      # longest wait for another process, and time between two checks, seconds
 
 
 def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
                 log: Callable[[str], None] = lambda line: None) -> Path:
-    """The folder `root`/`name`, made by `make(folder)` where it is not there or not what it was.
+    """The folder `root`/`name`, made by `make(folder)` if it is missing or has changed.
 
     Every file's size and SHA-256 are in the folder's manifest and verified. The folder is made under another
-    name and then renamed; processes that want it at the same time wait for the one that makes it.
+    name and then renamed; processes that need it at the same time wait for the one that makes it.
 
-    Raises OutputError where it cannot be made.
+    Raises OutputError if it cannot be made.
     """
     folder = root / name
     if complaint_of(folder) is None:
@@ -45,7 +45,7 @@ def kept_folder(root: Path, name: str, make: Callable[[Path], None], *,
 
 
 def complaint_of(folder: Path) -> str | None:
-    """What is wrong with a folder; None where it is as it was made."""
+    """What is wrong with a folder; None if it is unchanged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="ascii"))
         for name, entry in manifest["files"].items():
@@ -62,7 +62,7 @@ def _sha256(path: Path) -> str:
 
 
 def _make(folder: Path, make: Callable[[Path], None]) -> None:
-    """Fill a new folder, then put it in the place of whatever is there."""
+    """Fill a new folder, then replace an existing one with it."""
     new, old = temporary_name(folder), temporary_name(folder)
     new.mkdir()
     try:
@@ -79,7 +79,7 @@ def _make(folder: Path, make: Callable[[Path], None]) -> None:
 
 @contextmanager
 def _only_one(folder: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """Let one process at a time pass. Where the other one hangs, go on: that costs time, not correctness."""
+    """Let one process pass at a time. If the other one hangs, continue, which costs time but not correctness."""
     with ExitStack() as stack:
         for attempt in range(int(_WAIT / _PAUSE)):
             mine = claim(folder)

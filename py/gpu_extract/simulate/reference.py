@@ -1,6 +1,6 @@
-"""The frame that an extraction of a simulated image must give, made by the oracle.
+"""The frame that an extraction of a simulated image must return, made by the oracle.
 
-The oracle's dense matrices hold some thousand bins, so that a long spectrum is
+The oracle's dense matrices hold a few thousand bins. A long spectrum is therefore
 made in windows, each with PAD bins more at both ends than are kept: cutting
 the solution there leaves less than 1e-8 sigma in what is kept (PSFs like
 those simulated here; beside heavily masked stretches it may be more).
@@ -22,9 +22,9 @@ _ARRAYS = ("flux", "ivar", "chi2pix", "pixmask_fraction", "resolution")
 
 def reference_frame(simulation: Simulation, grid: tuple[float, float, float], *,
                     progress: Progress = lambda stage, done, total: None) -> Frame:
-    """Extract a simulation on `grid` (first, last, step in Angstrom): the fibres asked for, by the oracle.
+    """Extract the requested fibres of a simulation on `grid` (first, last, step in Angstrom) with the oracle.
 
-    Raises InputError where the grid reaches beyond the PSF.
+    Raises InputError if the grid reaches beyond the PSF.
     """
     psf, asked = simulation.psf, simulation.config
     last = simulation.truth.fibres[-1] + 1 if asked.nspec is None else asked.specmin + asked.nspec
@@ -42,7 +42,7 @@ def reference_frame(simulation: Simulation, grid: tuple[float, float, float], *,
 
 
 def _bundle(simulation: Simulation, bundle: range, grid: tuple[float, float, float]) -> Frame:
-    """One bundle, whole, window by window."""
+    """One whole bundle, window by window."""
     first, stop, step = grid
     ndiag = simulation.psf.stamp[0] // 2
     nwave = int(np.ceil((stop - first) / step + 0.5))

@@ -1,7 +1,7 @@
 """The truth: electrons of every fibre in every bin, from sky, targets and throughput.
 
-A fibre's spectrum is a set of lines, one at the middle of each bin: what the
-projection puts on the pixels is exactly what the truth says. Numbers are
+A fibre's spectrum is a set of lines, one at the centre of each bin, so that the
+projection onto the pixels agrees exactly with the truth. Numbers are
 rounded to float32 first, so that a truth file holds them exactly.
 """
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _THROUGHPUT = {
     "tiny": ((5990, 0.29), (6120, 0.30)),
     "side": ((7480, 0.15), (7560, 0.24), (8240, 0.26), (8320, 0.18)),
 }
-# bands of oxygen and water in front of the targets: head (A), decay (A), optical depth
+# bands of oxygen and water: head (A), decay (A), optical depth
 _BANDS = ((6869.0, 22.0, 0.5), (7186.0, 60.0, 0.12), (7595.0, 30.0, 1.3), (8165.0, 90.0, 0.12), (8950.0, 60.0, 0.15),
           (9300.0, 180.0, 0.35))
 # Fraunhofer lines of moonlight: wavelength (A), depth, sigma (A)
@@ -41,12 +41,12 @@ _LAMP = 12000.0                 # flat lamp, electron/A at full throughput and 1
 
 @dataclass(frozen=True)
 class Truth:
-    """What was projected.
+    """The projected spectra.
 
-    wave: (nwave,) middle of the bins, Angstrom, evenly spaced
+    wave: (nwave,) centres of the bins, Angstrom, evenly spaced
     flux: (nfibre, nwave) float32, electron/Angstrom
     fibres: (nfibre,) fibre numbers on the camera; targets: one per fibre
-    throughput: (nfibre,) of the fibre, against the mean; 0 for a dead one
+    throughput: (nfibre,) of the fibre, relative to the mean; 0 for a dead one
     """
 
     wave: Array
@@ -73,7 +73,7 @@ def truth_wave(config: SimConfig, ends: tuple[float, float]) -> Array:
 
 
 def fibre_throughput(config: SimConfig, fibre: int, nfibre: int) -> float:
-    """Throughput of a fibre against the mean: vignetting, fibre to fibre scatter, dead and broken fibres."""
+    """Throughput of a fibre relative to the mean: vignetting, fibre to fibre scatter, dead and broken fibres."""
     if fibre in config.defects.dead_fibres:
         return 0.0
     random = stream(PLANT_SEED, Purpose.FIBRE, fibre, config.spectrograph)
@@ -130,7 +130,7 @@ def moonlight(wave: Array) -> Array:
 
 
 def transmission(wave: Array) -> Array:
-    """Of the oxygen and water bands in front of the targets, (nwave,)."""
+    """Transmission of the oxygen and water bands, (nwave,)."""
     depth = np.zeros(len(wave))
     for head, decay, strength in _BANDS:
         behind = np.maximum(wave - head, 0.0)
@@ -147,7 +147,8 @@ def target_light(config: SimConfig, target: Target, wave: Array) -> Array:
 
 
 def deposit(wave: Array, lines: Array, electrons: Array) -> Array:
-    """Electrons per bin of lines much narrower than a bin: shared by the two bins around, centroid kept."""
+    """Electrons per bin of lines much narrower than a bin: shared by the two adjacent bins, which keeps the
+    centroid."""
     step = (wave[-1] - wave[0]) / (len(wave) - 1)
     place = (lines - wave[0]) / step
     inside = (place > 0) & (place < len(wave) - 1)

@@ -1,4 +1,4 @@
-"""What the fibres point at: sky, stars, galaxies, quasars, each a function of (seed, fibre) alone."""
+"""The targets of the fibres: sky, stars, galaxies, quasars, each a function of only (seed, fibre)."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ _OLD_ABSORPTION = ((3934.8, 0.5, 7.0), (3969.6, 0.5, 7.0), (4305.6, 0.25, 9.0), 
 _STAR_ABSORPTION = ((3934.8, 0.5, 4.0), (3969.6, 0.5, 5.0), (4102.9, 0.5, 9.0), (4341.7, 0.5, 9.0), (4862.7, 0.5, 9.0),
                     (5176.6, 0.2, 6.0), (5891.6, 0.3, 1.2), (5897.6, 0.25, 1.2), (6564.6, 0.5, 8.0), (8500.4, 0.3, 3.0),
                     (8544.4, 0.4, 3.0), (8664.5, 0.4, 3.0))
-# rest wavelength, strength against the continuum, sigma (km/s)
+# rest wavelength, strength relative to the continuum, sigma (km/s)
 _BROAD = ((1215.67, 3.0, 3500.0), (1240.8, 0.7, 3000.0), (1399.8, 0.3, 3500.0), (1549.06, 1.2, 3200.0),
           (1908.73, 0.6, 4000.0), (2798.75, 0.7, 2500.0), (4341.68, 0.3, 2500.0), (4862.68, 0.7, 2500.0),
           (6564.61, 2.0, 2500.0))
@@ -36,9 +36,9 @@ _BROAD = ((1215.67, 3.0, 3500.0), (1240.8, 0.7, 3000.0), (1399.8, 0.3, 3500.0), 
 
 @dataclass(frozen=True)
 class Target:
-    """What one fibre points at.
+    """The target of one fibre.
 
-    kind: SKY, STD, STAR, ELG, LRG, BGS or QSO; z: redshift; magnitude: r, AB (of what enters the fibre)
+    kind: SKY, STD, STAR, ELG, LRG, BGS or QSO; z: redshift; magnitude: r, AB (of the light that enters the fibre)
     shape: a number that sets slope or temperature; lines: strength of the emission lines, A of equivalent width
     width: of the lines, km/s; ra, dec: degrees
     """

@@ -1,4 +1,4 @@
-"""What an extraction is not told of: another PSF than the one given, tails beyond the stamps, scattered light."""
+"""Effects unknown to an extraction: another PSF than the given one, tails beyond the stamps, scattered light."""
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +11,11 @@ from gpu_extract.simulate.spectra import Truth
 from gpu_extract.spots import centres, corners, evaluate, make_spots
 
 RADIUS = 60.0                   # pixels: tails end here
-CORE, INDEX = 3.0, 1.8          # of a tail: pixels, and how it falls off
+CORE, INDEX = 3.0, 1.8          # of a tail: core (pixels), and index
 
 
 def with_tail(psf: PsfModel, amplitude: float) -> PsfModel:
-    """A PSF whose spots have a tail as well, inside their stamps and beyond; the same one for an amplitude of 0."""
+    """A PSF whose spots also have a tail, inside their stamps and beyond; unchanged for an amplitude of 0."""
     if amplitude == 0:
         return psf
     like = psf.cores[0].sigma_x          # files have one wavelength range for all parameters of a spot's shape
@@ -45,15 +45,15 @@ def add_troubles(expected: Array, config: SimConfig, psf: PsfModel, truth: Truth
 
 
 def scattered(rows: int) -> Array:
-    """How scattered light goes along the rows of a detector: 1 on the average."""
+    """Scattered light along the rows of a detector, with mean 1."""
     at = np.linspace(-1, 1, rows)
     shape: Array = 1 + 0.4 * at - 0.2 * (3 * at**2 - 1) / 2
     return shape / shape.mean()
 
 
 def tail_scale(psf: PsfModel, fibres: tuple[int, int], wave: Array) -> Array:
-    """(nfibre, nwave) what the tail's formula is to be multiplied by: read from a corner of the stamps, where there is
-    no light but the tail's."""
+    """(nfibre, nwave) factor of the tail's formula, from a corner of the stamps, where there is only light of the
+    tail."""
     tail = psf.tail
     if tail is None:
         return np.zeros((fibres[1] - fibres[0], len(wave)))
