@@ -1,7 +1,7 @@
 """Blocks of 4 x 4 elements, eight lanes (poles) each, kept in registers: the building stones of the wide band.
 
 A block in memory is 16 vectors, [c][r] (column by column) or [r][c]; a group of right sides is 4 bins, [bin][side].
-All functions work on places in arrays, given as pairs (array, first element). `e` is the code's writer (emit.Emit).
+All places are addresses in bytes, and different ones do not overlap. `e` is the code's writer (emit.Emit).
 """
 # mypy: disallow-untyped-defs=False
 from collections.abc import Callable
@@ -14,14 +14,16 @@ SIDES = 2                      # right sides: ones and x
 EDGE = 4                       # of a block
 BLOCK = EDGE * EDGE * LANES    # elements of a block
 GROUP = EDGE * SIDES * LANES   # elements of a group of right sides
+PIVOTS = EDGE * LANES          # elements of a panel's D
+SQUARE, PAIRS, LINE, VECTOR = 8 * BLOCK, 8 * GROUP, 8 * PIVOTS, 8 * LANES      # bytes of these, and of a vector
 BINS = range(EDGE)
 
 
 def _code(name: str, body: Callable[..., None]) -> Any:
-    """An intrinsic name(a, a0, b, b0, c, c0) whose code is body(e, a, b, c)."""
+    """An intrinsic name(places) whose code is body(e, *places)."""
     @written_out(LANES)
-    def code(e, a, a0, b, b0, c, c0):
-        e.call(name, (e.pointer(a, a0), e.pointer(b, b0), e.pointer(c, c0)), body)
+    def code(e, places):
+        e.call(name, [*map(e.place, e.parts(places))], body)
     return code
 
 
@@ -86,8 +88,8 @@ def _column_block(e: Emit, out: Any, block: Any, corner: Any) -> None:
     write_block(e, out, x, by_rows=True)
 
 
-def _invert_corner(e: Emit, out: Any, corner: Any, inverses: Any) -> None:
-    """out = (L D L^T)^-1 of a diagonal block's factor."""
+def _invert_corner(e: Emit, corner: Any, inverses: Any) -> None:
+    """A diagonal block's factor becomes (L D L^T)^-1."""
     low, x = read_block(e, corner), {}
     for c in BINS:
         x[c, c] = e.one
@@ -103,16 +105,16 @@ def _invert_corner(e: Emit, out: Any, corner: Any, inverses: Any) -> None:
             for m in range(r, EDGE):
                 total = e.fma(e.multiply(x[m, r], e.load(inverses, m * LANES)), x[m, c], total)
             z[r, c] = z[c, r] = total
-    write_block(e, out, z)
+    write_block(e, corner, z)
 
 
-def _mirror(e: Emit, out: Any, block: Any, unused: Any) -> None:
-    """out = the block's lower triangle, on both sides."""
+def _mirror(e: Emit, block: Any) -> None:
+    """A block gets its lower triangle on both sides."""
     x = read_block(e, block)
-    write_block(e, out, {(r, c): x[max(r, c), min(r, c)] for r, c in x})
+    write_block(e, block, {(r, c): x[max(r, c), min(r, c)] for r, c in x})
 
 
-def _turn(e: Emit, out: Any, block: Any, unused: Any) -> None:
+def _turn(e: Emit, out: Any, block: Any) -> None:
     """out, [row][column], = block, [column][row]."""
     write_block(e, out, read_block(e, block), by_rows=True)
 
@@ -131,7 +133,7 @@ def _forward_corner(e: Emit, y: Any, corner: Any, inverses: Any) -> None:
             e.store(y, (c * SIDES + s) * LANES, e.multiply(value, e.load(inverses, c * LANES)))
 
 
-def _backward_corner(e: Emit, y: Any, corner: Any, unused: Any) -> None:
+def _backward_corner(e: Emit, y: Any, corner: Any) -> None:
     """A group of right sides, divided by D: back substitution within its panel's diagonal block."""
     low = read_block(e, corner)
     for s in range(SIDES):
@@ -186,11 +188,11 @@ def _products(e: Emit, target: Any, left: Any, step: Any, right: Any, count: Any
 
 
 @written_out(LANES, "kind")
-def subtract_products(e, c, c0, a, a0, a_step, b, b0, count, kind):
-    """C -= sum_n A_n B_n over `count` blocks, C in registers; A_n are a_step elements apart, B_n follow each other.
+def subtract_products(e, target, left, right, count, kind):
+    """C -= sum_n A_n B_n over `count` blocks, C in registers.
 
+    target: C; left: (A, bytes from one to the next); right: B, which follow each other
     NORMAL: C and A are [column][row], B [row][column]; TURNED: A is [row][column]; GROUPS: A is [column][row], C and B
     are groups of right sides.
     """
-    places = e.pointer(c, c0), e.pointer(a, a0), a_step, e.pointer(b, b0), count
-    e.call("subtract_products", places, _products, kind)
+    e.call("subtract_products", (e.place(target), *e.columns(left), e.place(right), count), _products, kind)

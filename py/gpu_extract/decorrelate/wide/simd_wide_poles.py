@@ -16,13 +16,12 @@ import numpy as np
 from gpu_extract.decorrelate.narrow.simd_banded import LANES, SIDES
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, NORMAL, TURNED, backward_corner, block_places,
-                                        column_block, factor_corner, finished, forward_corner, invert_corner, mirror,
-                                        scale_block, subtract_products, subtract_terms, write_block)
+from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, LINE, NORMAL, PAIRS, PIVOTS, SQUARE, TURNED,
+                                        VECTOR, backward_corner, block_places, column_block, factor_corner, finished,
+                                        forward_corner, invert_corner, mirror, scale_block, subtract_products,
+                                        subtract_terms, write_block)
 from gpu_extract.vectors.emit import Emit, written_out
 from gpu_extract.vectors.simd import address, number, prefetch, vadd, vread8, vset8, vwrite
-
-PIVOTS = EDGE * LANES      # elements of a panel's D
 
 
 def _both(e: Emit, target: Any, turned: Any, left: Any, step: Any, right: Any, count: Any, below: Any,
@@ -44,28 +43,26 @@ def _next(e: Emit, target: Any, numbers: Any, left: Any, step: Any, right: Any, 
 
 
 @written_out(LANES)
-def subtract_both(e, targets, first, second, right):
-    """C = - sum_n A_n B_n, over two runs of A, first (see subtract_products) as NORMAL, then as TURNED.
+def subtract_both(e, targets, left, right, count, second):
+    """C = - sum_n A_n B_n, over two runs of A, `count` of the first as NORMAL (see subtract_products), then as TURNED.
 
-    All places are addresses. targets: where C goes as [column][row], and as [row][column]
-    first: (A, bytes from one to the next, count); second: (A, count), which follow each other; right: B, which do
+    targets: where C goes as [column][row], and as [row][column]; left, right: as in subtract_products
+    second: (A, count) of the second run, which follow each other
     """
-    (left, step, count), (below, more) = e.parts(first), e.parts(second)
-    e.call("subtract_both", [*map(e.place, (*e.parts(targets), left)), e.builder.sdiv(step, e.index(8)),
-                             e.place(right), count, e.place(below), more], _both)
+    below, more = e.parts(second)
+    e.call("subtract_both", [*map(e.place, e.parts(targets)), *e.columns(left), e.place(right), count, e.place(below),
+                             more], _both)
 
 
 @written_out(LANES)
-def next_block(e, target, numbers, left, right, diagonal):
+def next_block(e, target, numbers, left, right, count, diagonal):
     """A block of L below the diagonal: S less sum_n A_n B_n (see subtract_products, NORMAL), divided by its panel's
     diagonal block.
 
-    All places are addresses. target: where the block goes; numbers: the 16 of S; left: (A, bytes from one to the next,
-    count); right: B, which follow each other; diagonal: (the diagonal block's factor, its 1/D)
+    target: where the block goes; numbers: the 16 of S; diagonal: (the diagonal block's factor, its 1/D)
     """
-    first, step, count = e.parts(left)
-    e.call("next_block", [*map(e.place, (target, numbers, first)), e.builder.sdiv(step, e.index(8)), e.place(right),
-                          count, *map(e.place, e.parts(diagonal))], _next)
+    e.call("next_block", [e.place(target), e.place(numbers), *e.columns(left), e.place(right), count,
+                          *map(e.place, e.parts(diagonal))], _next)
 
 
 @njit(cache=True)
@@ -75,67 +72,62 @@ def _spread(corner, y, numbers, shift, sides):
     corner, y, numbers, shift, sides: addresses of the block, of the group of right sides, and of what goes there
     """
     for n in range(EDGE * EDGE):
-        vwrite(corner + 8 * LANES * n, vset8(number(numbers + 8 * n)))
+        vwrite(corner + VECTOR * n, vset8(number(numbers + 8 * n)))
     for c in range(EDGE):
-        place = corner + 8 * LANES * c * (EDGE + 1)
+        place = corner + VECTOR * c * (EDGE + 1)
         vwrite(place, vadd(vread8(place), vread8(shift)))
     for n in range(GROUP // LANES):
-        vwrite(y + 8 * LANES * n, vset8(number(sides + 8 * n)))
+        vwrite(y + VECTOR * n, vset8(number(sides + 8 * n)))
 
 
 @njit(cache=True)
 def _fetch(place):
-    for n in range(0, 8 * BLOCK, 64):
+    for n in range(0, SQUARE, 64):
         prefetch(place + n)
 
 
 @njit(cache=True)
-def _factor(works, blocks, shift, sides):
-    """L D L^T of S + t I and the forward substitution, divided by D."""
-    panels, pivots, inverses, y, row, _ = works
-    count, reach = blocks.shape[0], blocks.shape[1] - 1
-    size, numbers = (reach + 1) * BLOCK, (reach + 1) * EDGE**2
+def _factor(places, blocks, shift, sides):
+    """L D L^T of S + t I and the forward substitution, divided by D; places: addresses of the work arrays."""
+    panels, pivots, inverses, y, row, _ = places
+    count, reach, given = blocks.shape[0], blocks.shape[1] - 1, address(blocks, 0)
+    step, size = reach * SQUARE, (reach + 1) * SQUARE
     for j in range(count):
-        first, own, back = j * size, j * PIVOTS, min(reach, j)
-        _spread(address(panels, first), address(y, j * GROUP), address(blocks, j * numbers), address(shift, 0),
-                address(sides, j * EDGE * SIDES))
+        panel, own, numbers, back = panels + j * size, inverses + j * LINE, given + j * size // LANES, min(reach, j)
+        _spread(panel, y + j * PAIRS, numbers, address(shift, 0), address(sides, j * EDGE * SIDES))
         for n in range(back):
             k = j - back + n
-            scale_block(row, n * BLOCK, panels, k * size + (back - n) * BLOCK, pivots, k * PIVOTS)
-        subtract_products(panels, first, panels, (j - back) * size + back * BLOCK, size - BLOCK, row, 0, back, NORMAL)
-        factor_corner(panels, first, pivots, own, inverses, own)
-        panel, step = address(panels, first), 8 * (size - BLOCK)
+            scale_block((row + n * SQUARE, panels + k * size + (back - n) * SQUARE, pivots + k * LINE))
+        subtract_products(panel, (panel - back * step, step), row, back, NORMAL)
+        factor_corner((panel, pivots + j * LINE, own))
         for i in range(1, reach + 1):
-            terms, place = min(reach - i, back), panel + 8 * i * BLOCK
-            _fetch(place + 8 * size)
-            next_block(place, address(blocks, j * numbers + i * EDGE**2), (place - terms * step, step, terms),
-                       address(row, (back - terms) * BLOCK), (panel, address(inverses, own)))
-        subtract_products(y, j * GROUP, row, 0, BLOCK, y, (j - back) * GROUP, back, GROUPS)
-        forward_corner(y, j * GROUP, panels, first, inverses, own)
+            terms, place = min(reach - i, back), panel + i * SQUARE
+            _fetch(place + size)
+            next_block(place, numbers + i * SQUARE // LANES, (place - terms * step, step),
+                       row + (back - terms) * SQUARE, terms, (panel, own))
+        subtract_products(y + j * PAIRS, (row, SQUARE), y + (j - back) * PAIRS, back, GROUPS)
+        forward_corner((y + j * PAIRS, panel, own))
 
 
 @njit(cache=True)
-def _invert(works, j, count):
+def _invert(places, j, count, reach):
     """Panel j of L becomes that of the inverse, and the right sides of its bins the solutions."""
-    panels, _, inverses, y, v, z = works
-    reach = len(v) // BLOCK
-    size = (reach + 1) * BLOCK
-    first, below = j * size, min(reach, count - 1 - j)
+    panels, _, inverses, y, v, z = places
+    size, below = (reach + 1) * SQUARE, min(reach, count - 1 - j)
+    panel = panels + j * size
     for i in range(1, below + 1):
-        column_block(v, (i - 1) * BLOCK, panels, first + i * BLOCK, panels, first)
-    backward_corner(y, j * GROUP, panels, first, panels, first)
-    subtract_products(y, j * GROUP, v, 0, BLOCK, y, (j + 1) * GROUP, below, GROUPS)
-    invert_corner(z, 0, panels, first, inverses, j * PIVOTS)
-    panels[first:first + BLOCK] = z[:BLOCK]
-    panels[first + (below + 1) * BLOCK:first + size] = 0.0
-    panel = address(panels, first)
+        column_block((v + (i - 1) * SQUARE, panel + i * SQUARE, panel))
+    backward_corner((y + j * PAIRS, panel))
+    subtract_products(y + j * PAIRS, (v, SQUARE), y + (j + 1) * PAIRS, below, GROUPS)
+    invert_corner((panel, inverses + j * LINE))
+    for place in range(panel + (below + 1) * SQUARE, panel + size, VECTOR):
+        vwrite(place, vset8(0.0))
     for i in range(1, below + 1):
-        _fetch(panel + 8 * (i * BLOCK - size))
-        subtract_both((panel + 8 * i * BLOCK, address(z, (i - 1) * BLOCK)),
-                      (panel + 8 * (size + (i - 1) * BLOCK), 8 * (size - BLOCK), i),
-                      (panel + 8 * (i * size + BLOCK), below - i), address(v, 0))
-    subtract_products(panels, first, v, 0, BLOCK, z, 0, below, NORMAL)
-    mirror(panels, first, panels, first, panels, first)
+        _fetch(panel + i * SQUARE - size)
+        subtract_both((panel + i * SQUARE, z + (i - 1) * SQUARE), (panel + size + (i - 1) * SQUARE, size - SQUARE), v,
+                      i, (panel + i * size + SQUARE, below - i))
+    subtract_products(panel, (v, SQUARE), z, below, NORMAL)
+    mirror((panel,))
 
 
 @njit(cache=True)
@@ -177,12 +169,12 @@ def pole_sum(out, works, blocks, sides, shift, weight):
     works: from `make_works`; blocks: (count, reach + 1, 16): S by panels, see `by_panels`, reach >= ndiag / 4
     sides: (4 count, SIDES); shift, weight: (LANES,)
     """
-    panels, y = works[0], works[3]
-    count, reach = blocks.shape[0], blocks.shape[1] - 1
+    (panels, pivots, inverses, y, v, z), count, reach = works, blocks.shape[0], blocks.shape[1] - 1
+    places = (address(panels, 0), address(pivots, 0), address(inverses, 0), address(y, 0), address(v, 0), address(z, 0))
     size = (reach + 1) * BLOCK
-    _factor(works, blocks, shift, sides)
+    _factor(places, blocks, shift, sides)
     for j in range(count - 1, -1, -1):
-        _invert(works, j, count)
+        _invert(places, j, count, reach)
         first = EDGE * j
         _add_up(out[first:first + EDGE], panels[j * size:(j + 1) * size], y[j * GROUP:], weight)
 

@@ -19,38 +19,36 @@ import numpy as np
 
 from gpu_extract.arrays import Array, IntArray
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, LANES, NORMAL, SIDES, TURNED, backward_corner,
-                                        column_block, factor_corner, finish_block, forward_corner, invert_corner,
-                                        mirror, scale_block, subtract_products, turn)
+from gpu_extract.vectors.blocks import (BLOCK, EDGE, GROUP, GROUPS, LINE, NORMAL, PAIRS, PIVOTS, SIDES, SQUARE, TURNED,
+                                        VECTOR, backward_corner, column_block, factor_corner, finish_block,
+                                        forward_corner, invert_corner, mirror, scale_block, subtract_products, turn)
 from gpu_extract.vectors.simd import address, vadd, vfma, vfold, vmul, vread8, vset8, vsub, vsum, vwrite
-
-VECTOR = 8 * LANES      # bytes of one
 
 
 @njit()
-def _parts(size, wide):
-    """A window's work space: (bins put before it, panels, panels with the tail); first elements of all its parts."""
+def _parts(columns, size, wide):
+    """A window's work space: (bins put before it, panels, panels with the tail); addresses of all its parts."""
     panels, tail = -(-size // EDGE), -(-wide // EDGE)
-    height = panels + tail
-    pivots = height * height * BLOCK
-    inverses = pivots + height * EDGE * LANES
-    y = inverses + height * EDGE * LANES
-    row = y + height * GROUP
-    return (panels * EDGE - size, panels, height), (pivots, inverses, y, row, row + height * BLOCK)
+    height, low = panels + tail, address(columns, 0)
+    pivots = low + height * height * SQUARE
+    inverses = pivots + height * LINE
+    y = inverses + height * LINE
+    row = y + height * PAIRS
+    return (panels * EDGE - size, panels, height), (low, pivots, inverses, y, row, row + height * SQUARE)
 
 
 @njit()
 def _element(i, j, height):
-    """Where element (i, j) of the panels is, i >= j or in the same block."""
-    return (j // EDGE * height + i // EDGE) * BLOCK + (j % EDGE * EDGE + i % EDGE) * LANES
+    """Bytes to element (i, j) of the panels, i >= j or in the same block."""
+    return (j // EDGE * height + i // EDGE) * SQUARE + (j % EDGE * EDGE + i % EDGE) * VECTOR
 
 
 @njit()
-def _start(columns, y, dense, band, sides, shift, panel, sizes):
+def _start(columns, dense, band, sides, shift, panel, sizes):
     """A panel of S + t I in all lanes, and its right sides; all as in `factor`; sizes: (first, size, half, wide)."""
     first, size, half, wide = sizes
-    (before, panels, height), _ = _parts(size, wide)
-    low, last = address(columns, 0), height if panel >= panels - (height - panels) else panels
+    (before, panels, height), (low, _, _, y, _, _) = _parts(columns, size, wide)
+    last = height if panel >= panels - (height - panels) else panels
     for j in range(panel * EDGE, (panel + 1) * EDGE):
         q = j - before
         for i in range(panel * EDGE, last * EDGE):
@@ -61,20 +59,20 @@ def _start(columns, y, dense, band, sides, shift, panel, sizes):
                 value = dense[q * size + r]
             elif q >= 0 and r >= size and r - q <= half:
                 value = band[first + q, r - q]
-            vwrite(low + _element(i, j, height) * 8, vset8(value))
-        diagonal = low + _element(j, j, height) * 8
+            vwrite(low + _element(i, j, height), vset8(value))
         for s in range(SIDES):
-            vwrite(address(columns, y + (j * SIDES + s) * LANES), vset8(sides[first + q, s] if q >= 0 else 0.0))
+            vwrite(y + (j * SIDES + s) * VECTOR, vset8(sides[first + q, s] if q >= 0 else 0.0))
         if q >= 0:
+            diagonal = low + _element(j, j, height)
             vwrite(diagonal, vadd(vread8(diagonal), vread8(address(shift, 0))))
 
 
 @njit()
-def _from_before(columns, y, work, panel, sizes):
+def _from_before(columns, work, panel, sizes):
     """Subtract what the bins of the band before the window leave in a panel and its right sides."""
     first, size, half, wide = sizes
-    (before, _, height), _ = _parts(size, wide)
-    low, stride = address(columns, 0), (wide + 1 + SIDES) * VECTOR
+    (before, _, height), (low, _, _, y, _, _) = _parts(columns, size, wide)
+    stride = (wide + 1 + SIDES) * VECTOR
     rows = address(work, 0) + (half + first) * stride
     for j in range(max(panel * EDGE, before), min((panel + 1) * EDGE, before + half)):
         c = j - before
@@ -83,10 +81,10 @@ def _from_before(columns, y, work, panel, sizes):
             own = vsub(vset8(0.0), vread8(known + (c + m) * VECTOR))
             scaled = vmul(own, vread8(known))
             for a in range(half - c - m + 1):
-                place = low + _element(j + a, j, height) * 8
+                place = low + _element(j + a, j, height)
                 vwrite(place, vfma(scaled, vread8(known + (c + m + a) * VECTOR), vread8(place)))
             for s in range(SIDES):
-                place = address(columns, y + (j * SIDES + s) * LANES)
+                place = y + (j * SIDES + s) * VECTOR
                 vwrite(place, vfma(own, vread8(known + (wide + 1 + s) * VECTOR), vread8(place)))
 
 
@@ -100,42 +98,41 @@ def factor(columns, work, dense, band, sides, shift, places):
     places: (first, size, half, wide)
     """
     first, size, half, wide = places
-    (before, panels, height), (pivots, inverses, y, row, _) = _parts(size, wide)
-    step = height * BLOCK
+    (before, panels, height), (low, pivots, inverses, y, row, _) = _parts(columns, size, wide)
+    step, ends = height * SQUARE, max(panels - (height - panels), 0)        # from there on columns reach beyond
     for j in range(panels):
-        _start(columns, y, dense, band, sides, shift, j, places)
+        _start(columns, dense, band, sides, shift, j, places)
         if j * EDGE < before + half:
-            _from_before(columns, y, work, j, places)
-        own, ends = j * EDGE * LANES, max(panels - (height - panels), 0)    # from there on columns reach beyond
-        last = height if j >= ends else panels
+            _from_before(columns, work, j, places)
+        panel, last = low + j * step, height if j >= ends else panels
+        corner, own = panel + j * SQUARE, inverses + j * LINE
         for k in range(j):
-            scale_block(columns, row + k * BLOCK, columns, k * step + j * BLOCK, columns, pivots + k * EDGE * LANES)
+            scale_block((row + k * SQUARE, low + k * step + j * SQUARE, pivots + k * LINE))
         for i in range(j, last):
             start = ends if i >= panels else 0
-            subtract_products(columns, j * step + i * BLOCK, columns, start * step + i * BLOCK, step,
-                              columns, row + start * BLOCK, j - start, NORMAL)
-        corner = j * step + j * BLOCK
-        factor_corner(columns, corner, columns, pivots + own, columns, inverses + own)
+            subtract_products(panel + i * SQUARE, (low + start * step + i * SQUARE, step), row + start * SQUARE,
+                              j - start, NORMAL)
+        factor_corner((corner, pivots + j * LINE, own))
         for i in range(j + 1, last):
-            finish_block(columns, j * step + i * BLOCK, columns, corner, columns, inverses + own)
-        subtract_products(columns, y + j * GROUP, columns, row, BLOCK, columns, y, j, GROUPS)
-        forward_corner(columns, y + j * GROUP, columns, corner, columns, inverses + own)
-    low, stride = address(columns, 0), (wide + 1 + SIDES) * VECTOR
+            finish_block((panel + i * SQUARE, corner, own))
+        subtract_products(y + j * PAIRS, (row, SQUARE), y, j, GROUPS)
+        forward_corner((y + j * PAIRS, corner, own))
+    stride = (wide + 1 + SIDES) * VECTOR
     for c in range(max(size - half, 0), size):
         here, j = address(work, 0) + (half + first + c) * stride, before + c
-        diagonal = vread8(address(columns, pivots + j * LANES))
+        diagonal = vread8(pivots + j * VECTOR)
         vwrite(here, diagonal)
         for a in range(1, half + 1):
-            vwrite(here + a * VECTOR, vread8(low + _element(j + a, j, height) * 8))
+            vwrite(here + a * VECTOR, vread8(low + _element(j + a, j, height)))
         for s in range(SIDES):
-            side = vread8(address(columns, y + (j * SIDES + s) * LANES))
+            side = vread8(y + (j * SIDES + s) * VECTOR)
             vwrite(here + (wide + 1 + s) * VECTOR, vmul(side, diagonal))
 
 
 @njit()
-def _weigh(columns, first, count, weight):
-    """Multiply `count` vectors, from element `first` of the columns on, by the weights."""
-    for place in range(address(columns, first), address(columns, first + count * LANES), VECTOR):
+def _weigh(first, count, weight):
+    """Multiply `count` vectors, from address `first` on, by the weights."""
+    for place in range(first, first + count * VECTOR, VECTOR):
         vwrite(place, vmul(vread8(place), vread8(address(weight, 0))))
 
 
@@ -143,18 +140,18 @@ def _weigh(columns, first, count, weight):
 def _tail(columns, work, sizes):
     """The inverse and the solutions of the bins just after the window, where the window's recursion wants them."""
     first, size, half, wide = sizes
-    (_, panels, height), (_, _, y, _, _) = _parts(size, wide)
+    (_, panels, height), (low, _, _, y, _, _) = _parts(columns, size, wide)
     stride = (wide + 1 + SIDES) * VECTOR
     rows, end = address(work, 0) + (half + first + size) * stride, panels * EDGE
     for k in range((height - panels) * EDGE):
         for i in range(k // EDGE * EDGE, (height - panels) * EDGE):
-            place = address(columns, _element(end + i, end + k, height))
+            place = low + _element(end + i, end + k, height)
             if min(i, k) < half and abs(i - k) <= wide:
                 vwrite(place, vread8(rows + min(i, k) * stride + abs(i - k) * VECTOR))
             else:
                 vwrite(place, vset8(0.0))
         for s in range(SIDES):
-            place = address(columns, y + ((end + k) * SIDES + s) * LANES)
+            place = y + ((end + k) * SIDES + s) * VECTOR
             vwrite(place, vread8(rows + k * stride + (wide + 1 + s) * VECTOR) if k < half else vset8(0.0))
 
 
@@ -176,47 +173,43 @@ def invert(columns, work, out, weight, places, ndiag):
     out: (nwave, at least SIDES + ndiag + 1); weight: (LANES,)
     """
     first, size, half, wide = places
-    (before, panels, height), (_, inverses, y, v, z) = _parts(size, wide)
-    step = height * BLOCK
+    (before, panels, height), (low, _, inverses, y, v, z) = _parts(columns, size, wide)
+    step = height * SQUARE
     _tail(columns, work, places)
-    _weigh(columns, inverses, panels * EDGE, weight)
-    _weigh(columns, y, panels * EDGE * SIDES, weight)
+    _weigh(inverses, panels * EDGE, weight)
+    _weigh(y, panels * EDGE * SIDES, weight)
     for j in range(panels - 1, -1, -1):
-        panel = j * step
-        corner, last = panel + j * BLOCK, height if j >= panels - (height - panels) else panels
+        panel, behind = low + j * step, v + (j + 1) * SQUARE
+        corner, last = panel + j * SQUARE, height if j >= panels - (height - panels) else panels
         for i in range(j + 1, last):
-            column_block(columns, v + i * BLOCK, columns, panel + i * BLOCK, columns, corner)
-        backward_corner(columns, y + j * GROUP, columns, corner, columns, corner)
-        subtract_products(columns, y + j * GROUP, columns, v + (j + 1) * BLOCK, BLOCK, columns, y + (j + 1) * GROUP,
-                          last - j - 1, GROUPS)
-        invert_corner(columns, z, columns, corner, columns, inverses + j * EDGE * LANES)
-        for n in range(BLOCK):
-            columns[corner + n] = columns[z + n]
-        columns[corner + BLOCK:panel + last * BLOCK] = 0.0
+            column_block((v + i * SQUARE, panel + i * SQUARE, corner))
+        backward_corner((y + j * PAIRS, corner))
+        subtract_products(y + j * PAIRS, (behind, SQUARE), y + (j + 1) * PAIRS, last - j - 1, GROUPS)
+        invert_corner((corner, inverses + j * LINE))
+        for place in range(corner + SQUARE, panel + last * SQUARE, VECTOR):
+            vwrite(place, vset8(0.0))
         for i in range(j + 1, last):
-            here = panel + i * BLOCK
-            subtract_products(columns, here, columns, (j + 1) * step + i * BLOCK, step, columns, v + (j + 1) * BLOCK,
-                              i - j, NORMAL)
-            subtract_products(columns, here, columns, i * step + (i + 1) * BLOCK, BLOCK, columns, v + (i + 1) * BLOCK,
-                              last - i - 1, TURNED)
-            turn(columns, z + i * BLOCK, columns, here, columns, here)
-        subtract_products(columns, corner, columns, v + (j + 1) * BLOCK, BLOCK, columns, z + (j + 1) * BLOCK,
-                          last - j - 1, NORMAL)
-        mirror(columns, corner, columns, corner, columns, corner)
-    low, stride = address(columns, 0), (wide + 1 + SIDES) * VECTOR
+            here = panel + i * SQUARE
+            subtract_products(here, (low + (j + 1) * step + i * SQUARE, step), behind, i - j, NORMAL)
+            subtract_products(here, (low + i * step + (i + 1) * SQUARE, SQUARE), v + (i + 1) * SQUARE, last - i - 1,
+                              TURNED)
+            turn((z + i * SQUARE, here))
+        subtract_products(corner, (behind, SQUARE), z + (j + 1) * SQUARE, last - j - 1, NORMAL)
+        mirror((corner,))
+    stride = (wide + 1 + SIDES) * VECTOR
     for c in range(size):
         here, j = address(work, 0) + (half + first + c) * stride, before + c
         for a in range(wide + 1):
-            vwrite(here + a * VECTOR, vread8(low + _element(j + a, j, height) * 8))
+            vwrite(here + a * VECTOR, vread8(low + _element(j + a, j, height)))
         for s in range(SIDES):
-            vwrite(here + (wide + 1 + s) * VECTOR, vread8(address(columns, y + (j * SIDES + s) * LANES)))
+            vwrite(here + (wide + 1 + s) * VECTOR, vread8(y + (j * SIDES + s) * VECTOR))
         _add_up(out[first + c, :SIDES + ndiag + 1], here, wide)
 
 
 def room(sizes: Iterable[int], wide: int) -> int:
     """Elements of the columns of windows of so many bins."""
     heights = [-(-n // EDGE) - (-wide // EDGE) for n in sizes]
-    return sum(h * ((h + 2) * BLOCK + 2 * EDGE * LANES + GROUP) for h in heights)
+    return sum(h * ((h + 2) * BLOCK + 2 * PIVOTS + GROUP) for h in heights)
 
 
 def packed(fibres: Sequence[Sequence[tuple[int, Array]]], wide: int,
