@@ -6,10 +6,11 @@ import numpy as np
 
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import (address, vfma, vfold, vmax, vmul, vread8, vroot, vset8, vsum, vwrite,
+from gpu_extract.vectors.simd import (address, prefetch, vfma, vfold, vmax, vmul, vread8, vroot, vset8, vsum, vwrite,
                                       vwrite_past)
 
 EIGHT = 8     # float64 of the longest vector
+AHEAD = 8     # rows: how long before they are wanted an image's pixels are asked for from memory
 STRETCH = 64  # bins whose spots are looked at as one at first: columns change by less than a pixel
 
 
@@ -198,7 +199,11 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
     weights, values = row[0, left:], row[1, left:]
     to_root, to_light = address(root, top * width), address(light, top * width)
     zero = most = brightest = none = vset8(0.0)
+    line = 64 // ivar.itemsize
     for y in range(first, last):
+        for x in range(start, stop + line, line):       # rows of a bundle are too short to be seen coming
+            prefetch(address(ivar, (y + AHEAD) * ivar.shape[1] + x))
+            prefetch(address(pix, (y + AHEAD) * ivar.shape[1] + x))
         weight, value = ivar[y, start:stop], pix[y, start:stop]
         for x in range(stop - start):
             weights[x] = weight[x]
