@@ -143,6 +143,10 @@ def test_a_run_says_of_each_kernel_that_it_compiles_and_counts_it(extract, files
     assert re.search(r"^time: .*\bcompile \d", said, re.MULTILINE)
     (rank,) = json.loads((tmp_path / "perf.json").read_text())["ranks"]
     assert rank["counters"]["compiled kernels"] == 1
+    simd_bins.own_bits._make_finalizer()()
+    simd_bins.own_bits._reset_overloads()
+    monkeypatch.setattr(kernel_cache.store(), "folder", None)
+    assert "kernel simd_bins.own_bits is not in the cache: it is compiled\n" in extract("-s", 1, "-n", 1).err
 
 
 def test_compile_fills_the_cache_and_ends(capsys, monkeypatch, tmp_path):

@@ -258,6 +258,35 @@ def test_what_could_not_be_made_is_claimed_no_longer(kept: Store) -> None:
     assert not lock_name(folder_of(kept) / NAME).exists()
 
 
+def test_what_could_not_be_kept_is_claimed_no_longer(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk others would wait for it until this process ends."""
+    claims, folder = Claims(), folder_of(kept)
+    assert claims.take(kept, NAME) is None
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    kept.save(NAME, b"content")
+    claims.release(kept, NAME)
+    assert kept.folder is None and list(folder.iterdir()) == []
+
+
+def test_where_nothing_can_be_kept_none_is_compiled_for_others(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one tells; the rest of the list is left to whoever needs it."""
+    made = []
+
+    def compile_one(kernel: Kernel) -> None:
+        made.append(kernel)
+        kept.folder = None
+
+    monkeypatch.setattr(first_use, "compile_one", compile_one)
+    kernels = [Kernel("none", "none", (), [str(n)], 1.0) for n in range(3)]
+    monkeypatch.setattr(Kernel, "file", NAME)
+    first_use._watch(kept, kernels, [], Estimate(kernels, 1), None)
+    assert made == kernels[:1]
+
+
 @pytest.mark.parametrize(("place", "arguments"), [("decorrelate.narrow.simd_correct.correct", ["int64"]),
                                                   ("spots.simd_series.evaluate", ["bool"] * 4)])
 def test_a_kernel_that_is_not_what_the_list_says_costs_nothing(place: str, arguments: list[str],

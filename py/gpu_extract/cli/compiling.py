@@ -44,8 +44,12 @@ def counted_compiling(rank: int, level: str, recorder: "Recorder") -> AbstractCo
     from gpu_extract.perf.compiling import compiling
 
     def tell(name: str) -> None:
+        from gpu_extract.kernels.kernel_cache import store
+
         module, function = name.split(".")[:2]
-        line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled, and kept"
+        kept = store()
+        line = f"kernel {module}.{function.split('-')[0]} is not in the cache: it is compiled" + (
+            ", and kept" if kept is not None and kept.folder is not None else "")
         if rank == 0:
             log.info(line)
         elif LEVELS[level] <= LEVELS["info"]:          # the log of other ranks than the first is silent

@@ -134,6 +134,8 @@ def _watch(kept: Store, missing: Sequence[Kernel], workers: Sequence["subprocess
             break
         sleep(_PAUSE)
     for kernel in left:
+        if kept.folder is None:             # nothing can be kept any more: each process compiles what it needs itself
+            return
         compile_one(kernel)
     if tell is not None and left:
         tell(len(missing), len(missing), 0.0)

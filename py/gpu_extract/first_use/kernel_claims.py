@@ -19,13 +19,13 @@ class Claims(Turns):
     """Processes take turns by claims."""
 
     def __init__(self) -> None:
-        self._ours: dict[Path, Claim] = {}          # by any thread: no two compile at once
+        self._ours: dict[str, Claim] = {}           # by any thread: no two compile at once
 
     def take(self, kept: Store, name: str) -> bytes | None:
         if kept.folder is None:
             return None
         path, start = kept.folder / name, now()
-        mine = self._ours.get(path) or claim(path)
+        mine = self._ours.get(name) or claim(path)
         while mine is None and now() - start < PATIENCE:
             content = kept.load(name)
             if content is not None:
@@ -33,15 +33,15 @@ class Claims(Turns):
             sleep(_PAUSE)
             mine = claim(path)
         if mine is not None:
-            self._ours[path] = mine
+            self._ours[name] = mine
         content = kept.load(name)            # whoever had the claim may have been done just now
         if content is not None:
             self.release(kept, name)
         return content
 
     def release(self, kept: Store, name: str) -> None:
-        if kept.folder is not None and kept.folder / name in self._ours:
-            self._ours.pop(kept.folder / name).release()
+        if name in self._ours:              # also where it could not be kept, and nothing can be any more
+            self._ours.pop(name).release()
 
     def give_up(self) -> None:
         while self._ours:
