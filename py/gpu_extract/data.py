@@ -470,13 +470,13 @@ class Normal:
 class Status(IntEnum):
     """The outcome for a bin of solution and decorrelation; the values are those in files."""
 
-    GOOD = 0, "Extracted by the core that was asked for."
-    EMPTY = 1, "No good pixel tells of the bin: nothing was extracted."
-    WIDE_BAND = 2, "The narrow band did not suffice: the neighbours were eliminated in a wide band."
+    GOOD = 0, "Extracted by the requested core."
+    EMPTY = 1, "No good pixel carries information on the bin: nothing was extracted."
+    WIDE_BAND = 2, "The narrow band did not suffice: neighbours were eliminated in a wide band."
     DENSE = 3, "The banded form did not hold: decorrelated by the dense core."
-    PIXELS = 4, "The normal equations are singular there, or nearly: decorrelated from the pixels."
+    PIXELS = 4, "The normal equations are (nearly) singular there: decorrelated from pixels."
     FAILED = 5, "No core could decorrelate the fibre: nothing was extracted."
-    DROPPED = 6, "The fibre was given up with its PSF: nothing was extracted."
+    DROPPED = 6, "The fibre was dropped because of its PSF: nothing was extracted."
     sentence: str
 
     def __new__(cls, value: int, sentence: str = "") -> "Status":
