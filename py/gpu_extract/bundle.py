@@ -1,7 +1,8 @@
 """One instrument bundle, from pixels to spectra: spots -> normal equations -> x -> quality -> decorrelation.
 
-A group of ranks may share a bundle. Each rank computes some tiles and decorrelates some fibres, and all exchange what
-the next step needs. Tiles and fibres are divided by the settings alone, so that the size of the group changes no bit.
+A group of ranks may share a bundle. Each rank computes some tiles and decorrelates some fibres, and all exchange the
+input of the next step. Only the settings determine the division into tiles and fibres, so that the size of the group
+changes no bit.
 """
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -50,15 +51,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Job:
-    """All that every bundle of a run has in common.
+    """The common data of all bundles of a run.
 
-    psf: of the fibres that can be extracted, closed up; dropped: the others, as the PSF that was given counts them,
+    psf: of the fibres that can be extracted, renumbered; dropped: the others, numbered as in the given PSF,
         with the validator's reasons
-    threads: how many work on a bundle in this process
-    tile: wavelength bins of a tile of the normal equations, what ranks and threads share; it changes no bit
+    threads: number that work on a bundle in this process
+    tile: wavelength bins of a tile of the normal equations, which ranks and threads share; it changes no bit
     dtype: of the frame's real numbers
-    most_ivar: the largest ivar that makes sense; None: no pixel of the image is taken as odd (odd_pixels)
-    noise: the read noise, where there is more than one pass
+    most_ivar: the largest plausible ivar; None: no pixel of the image counts as odd (odd_pixels)
+    noise: the read noise, with more than one pass
     """
 
     psf: PsfModel
@@ -79,23 +80,23 @@ class Job:
         return odd_pixels.find_odd(image, place, self.most_ivar, lambda: self.sharpest)
 
     def columns(self, image: Image, fibres: tuple[int, int]) -> slice:
-        """Those of the image in which odd pixels are looked for."""
+        """The columns of the image in which odd pixels are searched for."""
         return odd_pixels.columns(self.psf, range(*fibres), image.shape[1])
 
     @cached_property
     def sharpest(self) -> float:
-        """How concentrated the PSF's sharpest spot is; asked for only where a pixel may be odd."""
+        """The concentration of the PSF's sharpest spot; needed only if a pixel may be odd."""
         return odd_pixels.concentration(self.psf)
 
     @cached_property
     def shape(self) -> Shape:
-        """That of the PSF's spots; only further passes ask."""
+        """The shape of the PSF's spots; only further passes need it."""
         step = self.config.wavelength[2] / self.config.wave_factor
         return known(self.psf, ("shape", step), lambda: shape_of(self.psf, step))
 
     @cached_property
     def neighbours(self) -> int:
-        """Fibres that a dense patch needs on both sides; only the dense core asks."""
+        """Fibres that a dense patch needs on both sides; only the dense core needs it."""
         return measure_neighbours(self.psf, self.config.wavelength, self.config.tolerance)
 
     def map(self, function: Callable[[T], None], items: Iterable[T]) -> None:
@@ -109,13 +110,13 @@ class Job:
 
 
 def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Comm, recorder: Recorder) -> Rows:
-    """Extract all fibres lo .. hi - 1 of one instrument bundle on the wanted wavelengths.
+    """Extract all fibres lo .. hi - 1 of one instrument bundle at the requested wavelengths.
 
     group: the ranks that share the bundle (comm.py's verbs); all of them call this and get the same result,
-    but for the model image, which is made on its rank 0.
+    except for the model image, which is made on its rank 0.
     """
     with borrowed() as lasting:
-        with borrowed() as passing:     # the spots are done with before the core: it works where they were
+        with borrowed() as passing:     # the core reuses the memory of the spots, which are not needed any more
             with recorder.span("cut"):
                 place = locate(image, job, fibres, passing)
             blocks, normal = make_normal(job, place, group=group, recorder=recorder, arenas=(lasting, passing),
@@ -129,10 +130,10 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Co
 
 def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", *, group: Comm,
              recorder: Recorder) -> Rows:
-    """From the solution of a bundle to its spectra; image: for the pixels of patches, as the solution saw them.
+    """From the solution of a bundle to its spectra; image: for the pixels of patches, as seen by the solution.
 
-    The pixels of the cut are no longer there (`Solved`): what needs them belongs into `judge`. The normal equations and
-    the solution lie in an arena that is given back afterwards: what a result keeps of them is a copy.
+    The pixels of the cut no longer exist (`Solved`): code that needs them belongs into `judge`. The normal equations
+    and the solution lie in an arena that is given back afterwards, so that a result holds copies of them.
     """
     place, normal, solution = solved.place, solved.normal, solved.solution
     with recorder.span("decorrelate"):
@@ -154,7 +155,7 @@ def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", 
 
 
 def add_odd_bits(bits: np.ndarray, odd: IntArray, corners: Sequence[IntArray], job: Job) -> None:
-    """Mark in the mask of a bundle's wanted bins those that touch odd pixels; corners: y0, x0 of all bins."""
+    """Mark in the mask of a bundle's requested bins those that touch odd pixels; corners: y0, x0 of all bins."""
     if len(odd):
         y0, x0 = (first[:, job.plan.inner] for first in corners)
         bits[odd_pixels.touched(odd, y0, x0, job.psf.stamp)] |= np.uint32(SpecMask.ODDPIX)
@@ -162,11 +163,11 @@ def add_odd_bits(bits: np.ndarray, odd: IntArray, corners: Sequence[IntArray], j
 
 @dataclass(frozen=True)
 class Place:
-    """Where a bundle's spots lie.
+    """The place of a bundle's spots.
 
-    spots: what it takes to make them, all bins that are solved for; cut: the pixels that they touch
+    spots: their recipe, for all bins that are solved for; cut: the pixels that they touch
     bands: (fibres, bins) at which they overlap, and bins of one fibre
-    odd: (n, 2) y and x on the CCD of pixels without sense, which are masked on the cut
+    odd: (n, 2) y and x on the CCD of odd pixels, which are masked on the cut
     most_ivar: the largest ivar that a pixel of a spot may have on the cut as it was made
     """
 
@@ -179,10 +180,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Solved:
-    """A bundle up to its deconvolved flux; quality: chi2pix and pixmask_fraction of the wanted bins.
+    """A bundle up to its deconvolved flux; quality: chi2pix and pixmask_fraction of the requested bins.
 
-    Of `place` the pixels of the cut and the recipe's numbers lie in an arena that may have been given back, and hold
-    anything then; its corners (spots.y0, spots.x0), bands and odd pixels are its own.
+    The pixels of the cut and the recipe's numbers in `place` lie in an arena. After it has been given back, they are
+    undefined. The corners (spots.y0, spots.x0), bands and odd pixels stay valid.
     """
 
     place: Place
@@ -192,7 +193,7 @@ class Solved:
 
 
 def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> Place:
-    """Find out where the spots of fibres lo .. hi - 1 lie."""
+    """Determine the place of the spots of fibres lo .. hi - 1."""
     spots = recipe(job.psf, fibres, job.plan.extended, arena)
     bins = slice(len(job.plan.extended))       # the recipe repeats the last one
     bands = half_bands(spots.y0[:, bins], spots.x0[:, bins], job.psf.stamp, image.shape)
@@ -205,9 +206,10 @@ def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None 
 
 
 def _most_ivar(job: Job, spots: Recipe, looked: slice, width: int) -> float:
-    """The largest ivar that a spot's pixel may have where odd pixels are masked; looked: the columns in which they are.
+    """The largest ivar that a spot's pixel may have after odd pixels are masked; looked: the columns that were
+    searched.
 
-    A trace that bends beyond its samples may leave those columns: then nothing is known.
+    A trace that bends between its samples may leave those columns; then there is no limit.
     """
     first, last = int(spots.x0.min()), int(spots.x0.max()) + job.psf.stamp[1]
     known = looked.start <= max(first, 0) and min(last, width) <= looked.stop
@@ -218,7 +220,7 @@ def make_normal(job: Job, place: Place, *, group: Comm, recorder: Recorder,
                 arenas: tuple[Arena, Arena] | None = None, most_ivar: float = math.inf) -> tuple[Blocks, Normal]:
     """The normal equations, tile by tile, and the spots of this rank's tiles (and around) in single precision.
 
-    arenas: where the equations are kept, and where the spots are; most_ivar: no pixel of the cut has more
+    arenas: for the equations, and for the spots; most_ivar: upper limit of the ivar of the cut's pixels
     """
     lasting, passing = arenas or (Arena(), Arena())
     nwave, cut = len(job.plan.extended), place.cut
@@ -233,7 +235,7 @@ def make_normal(job: Job, place: Place, *, group: Comm, recorder: Recorder,
         with recorder.span("normal"):
             add_tile(sums, spots, blocks, cut, (*piece, own[0]))
 
-    # each thread's tiles in one go: where two tiles meet, spots of both are made twice
+    # each thread's tiles at once, because spots at the border of two tiles are made twice
     first, last = group.rank * job.threads, (group.rank + 1) * job.threads
     edges = bounds(ranges, group.size * job.threads)[first:last + 1]
     job.map(make, [piece for piece in pairwise(edges) if piece[0] < piece[1]])
@@ -245,7 +247,8 @@ def make_normal(job: Job, place: Place, *, group: Comm, recorder: Recorder,
 
 
 def decorrelate(normal: Normal, x: Array, job: Job, group: Comm, pixels: PatchPixels) -> Decorrelated:
-    """The wanted wavelengths of all fibres of a bundle; the dense core does what the banded one gives up."""
+    """Decorrelate the requested wavelengths of all fibres of a bundle; the dense core does fibres that the banded one
+    gives up."""
     out = room_for(len(x), len(job.plan.wave), job.ndiag)
     by_dense = job.config.core == "dense"
     groups = fibre_groups(len(x), job.config.nsubbundles if by_dense else None)
@@ -260,7 +263,7 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Comm, pixels: PatchPi
 
     first, last = starts[group.rank], starts[group.rank + 1]
     mine = [g for g in groups if first <= g[0] < last]
-    if not by_dense and mine:    # the banded core has work in common to several fibres: one call per thread
+    if not by_dense and mine:    # the banded core shares work between fibres, hence one call per thread
         mine = [(first + lo, first + hi) for lo, hi in fibre_groups(last - first, job.threads)]
     job.map(work, mine)
     for array in astuple(out):
@@ -271,16 +274,16 @@ def decorrelate(normal: Normal, x: Array, job: Job, group: Comm, pixels: PatchPi
 
 def dense_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int],
                pixels: PatchPixels | None = None) -> Decorrelated:
-    """Fibres lo .. hi - 1 at the wanted wavelengths by the dense core."""
+    """Fibres lo .. hi - 1 at the requested wavelengths by the dense core."""
     cuts = dense.Cuts(job.plan.inner, job.config.nwavestep, job.decay.patch, job.neighbours, job.config.tolerance)
     return dense.decorrelate(normal, x, fibres, ndiag=job.ndiag, cuts=cuts, pixels=pixels)
 
 
 def banded_part(normal: Normal, x: Array, job: Job, fibres: tuple[int, int], pixels: PatchPixels | None = None, *,
                 out: Decorrelated | None = None) -> Decorrelated:
-    """The same by the banded core, or, where its form does not hold and the core was left to us, by the dense one.
+    """The same by the banded core or, if its form does not hold and the core is "auto", by the dense one.
 
-    out: where it is to be written
+    out: the arrays to write to
     """
     part = banded.decorrelate(normal, x, fibres, ndiag=job.ndiag, bins=job.plan.inner, out=out)
     if job.config.core == "auto":
@@ -303,7 +306,7 @@ def astuple(part: Decorrelated) -> tuple[np.ndarray, ...]:
 
 
 def clear_corners(resolution: Array) -> None:
-    """Zero the entries of rows beyond both ends of the wanted wavelengths, which a dia_matrix would not show."""
+    """Zero the entries of rows beyond both ends of the requested wavelengths, which a dia_matrix would not show."""
     ndiag, nwave = resolution.shape[1] // 2, resolution.shape[2]
     for k in range(ndiag):
         resolution[:, k, :min(ndiag - k, nwave)] = 0.0
@@ -312,14 +315,14 @@ def clear_corners(resolution: Array) -> None:
 
 def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Comm,
           arena: Arena | None = None) -> tuple[Array, Array]:
-    """chi2pix and pixmask_fraction of the wanted bins; every rank does the bins of its own tiles."""
+    """chi2pix and pixmask_fraction of the requested bins; every rank does the bins of its own tiles."""
     nwave, inner = len(job.plan.extended), job.plan.inner
     starts = bounds(tiles(nwave, job.tile), group.size)
     start, stop = halo(starts[group.rank], starts[group.rank + 1], place.bands[1], nwave)
     wanted = halo(inner.start, inner.stop, place.bands[1], nwave)
     part = bin_quality(blocks, (place.cut.root, place.cut.light), x[:, start:stop], job.psferr, arena,
                        (wanted[0] - start, wanted[1] - start))
-    starts = [min(max(n, inner.start), inner.stop) - inner.start for n in starts]      # among the wanted bins
+    starts = [min(max(n, inner.start), inner.stop) - inner.start for n in starts]      # within the requested bins
     first, last = starts[group.rank], starts[group.rank + 1]
     both = np.empty((2, len(x), inner.stop - inner.start))
     for array, values in zip(both, part, strict=True):
@@ -330,10 +333,12 @@ def judge(blocks: Blocks, place: Place, x: Array, job: Job, *, group: Comm,
 
 def project_model(image: Image, job: Job, fibres: tuple[int, int], x: Array,
                   seen: bool | tuple[int, int] = True) -> tuple[Array, tuple[int, int]]:
-    """The bundle's A x, bins beyond the wanted range included: (ny, columns) electron, and its first pixel on the CCD.
+    """The bundle's A x, including bins beyond the requested range: (ny, columns) electron, and its first pixel on the
+    CCD.
 
-    Columns that none of its spots touch are left out: a frame's bundles together are then hardly more than one image.
-    seen: columns first .. last - 1 of the CCD, where they are given: fibres that touch none of them are left out
+    Columns that none of its spots touch are left out, so that a frame's bundles together are hardly more than one
+    image.
+    seen: columns first .. last - 1 of the CCD, if given: fibres that touch none of them are left out
     """
     _, x0 = corners(job.psf, centres(job.psf, fibres, job.plan.extended))
     edges = (0, image.shape[1]) if isinstance(seen, bool) else seen

@@ -1,4 +1,4 @@
-"""Settings: frozen, validated as a whole, and with a digest that names them."""
+"""Settings: frozen, validated as a whole, and identified by a digest."""
 import hashlib
 import json
 import math
@@ -9,17 +9,17 @@ from typing import Any, get_args, get_origin
 
 from gpu_extract.errors import Ranges, not_allowed, out_of_range, refuse
 
-# raised with every change after which a frame of the same input and settings has other numbers: frames that are there
-# are made again then (doc/architecture.md)
+# raised with every change that gives a frame of the same input and settings other numbers, so that existing frames are
+# made again (doc/architecture.md)
 MATHEMATICS = 19
 CORES = ("auto", "banded", "dense")
 MOST_PASSES, MOST_RADIUS, MOST_DEGREE = 9, 1000.0, 8
-FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      # settings of further passes alone
+FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      # settings of further passes only
 MOST_SHOWN = 60              # characters of a value in a message
-MOST_DIAGONALS = 64          # on each side, half of the highest stamp: the banded core has kernels of its own for each
+MOST_DIAGONALS = 64          # on each side, half of the highest stamp: the banded core has separate kernels for each
 MOST_BINS = 1_000_000        # of a spectrum: more than the pixels of any detector along a fibre
-MOST_THREADS = 4096          # of a process: what they share is cut into so many pieces
-LARGEST = 1e100              # of what is squared
+MOST_THREADS = 4096          # of a process, whose work is cut into this many pieces
+LARGEST = 1e100              # of numbers that are squared
 _RANGES: Ranges = {
     "specmin": (0, math.inf, "be 0 or more"),
     **dict.fromkeys(("nspec", "bundlesize", "nsubbundles", "nwavestep"), (1, math.inf, "be 1 or more")),
@@ -37,7 +37,7 @@ _WORDS: dict[Any, str] = {
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a value is of a setting's type: a whole number is a number, but True is none."""
+    """Whether a value has a setting's type: whole numbers count as numbers, but True does not."""
     if isinstance(kind, UnionType):
         return any(_is_a(value, each) for each in get_args(kind))
     if get_origin(kind) is tuple:
@@ -50,7 +50,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def _words(kind: Any) -> str:
-    """What a setting of a type must be."""
+    """The description of a setting's type for messages."""
     if isinstance(kind, UnionType):
         return " or ".join("None" if each is type(None) else _words(each) for each in get_args(kind))
     return _WORDS.get(kind) or f"a {kind.__name__}"
@@ -63,14 +63,13 @@ def _without_numpy(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value on one line, in short."""
+    """A value on one short line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
 def plain(settings: Any) -> Iterator[str]:
-    """Make numpy's numbers and sequences in settings plain ones, which a digest can name; what is not of its type is
-    said."""
+    """Convert numpy's numbers and sequences in settings to plain ones, for the digest. Wrong types raise an error."""
     for each in fields(settings):
         given = getattr(settings, each.name)
         value = _without_numpy(given)
@@ -81,26 +80,26 @@ def plain(settings: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ExtractConfig:
-    """What to extract and how. Nothing here says on how many ranks, threads or devices.
+    """What to extract and how, independent of ranks, threads and devices.
 
     wavelength: (first, last, step) in Angstrom, both ends included
     specmin, nspec: fibre range; nspec None: all fibres from specmin on
-    bundlesize: fibres per bundle where the PSF does not say
+    bundlesize: fibres per bundle if the PSF has no BUNDLE
     psferr: fractional error of the PSF model; None: the PSF's own
     regularize: ridge in units of 1/photon, added squared to the diagonal (B&S sect. 2)
     core: "auto", "banded" or "dense"
-    nsubbundles, nwavestep: how the dense core cuts a bundle: into so many groups of fibres (None: every fibre by
-        itself, the fastest), and into stretches of so many bins
-    tolerance: what padding may leave in the result, in units of the error
+    nsubbundles, nwavestep: how the dense core cuts a bundle: number of groups of fibres (None: every fibre by
+        itself, the fastest), and bins per patch
+    tolerance: largest error of the result from padding, in units of its sigma
     ndiag: diagonals of the resolution matrix on each side; None: half the PSF's stamp height
     wave_factor: wavelengths are divided by this for the extraction, but stored undivided
-    model: keep the model image A x; (first, last): columns first .. last - 1 of it at least, elsewhere it may be 0
-    any_psf: extract although headers or light say that the PSF is another image's
-    keep_odd: use pixels whose value or ivar makes no sense as they are, do not take them as masked
-    passes: how often the image is solved: each time after the first with the variance that a model of the image from
-        the time before expects, without pixels that stand out from it, and without other bundles' light
-    keep_cosmics: use pixels that stand out from the model, do not take them as masked
-    psferr_in_ivar: count the PSF's error in the variance of the pixels of further passes, too
+    model: keep the model image A x; (first, last): at least its columns first .. last - 1, elsewhere it may be 0
+    any_psf: extract even if headers or light show that the PSF belongs to another image
+    keep_odd: use odd pixels, whose value or ivar makes no sense, instead of treating them as masked
+    passes: number of passes. Each pass after the first uses the variance from the previous pass's model of the image,
+        without pixels that stand out from it, and without other bundles' light
+    keep_cosmics: use pixels that stand out from the model, instead of treating them as masked
+    psferr_in_ivar: include the PSF's error in the variance of the pixels in further passes
     tail_radius: pixels up to which the PSF's tail is continued beyond the stamps in further passes
     background: degree in the row of the CCD of a smooth background that is fitted to each bundle together with its
         spectra, in all of several passes; None: there is none
@@ -160,9 +159,9 @@ class ExtractConfig:
         return asdict(self)
 
     def digest(self) -> str:
-        """16 hex digits that name these settings; equal digests give equal spectra, with a model image or without.
+        """16 hex digits that identify these settings; equal digests give equal spectra, with or without a model image.
 
-        One pass has the digest that it had before there were further ones.
+        Settings of further passes do not affect the digest of a single pass.
         """
         settings = {**self.as_dict(), "model": False}
         if self.passes == 1:

@@ -1,10 +1,10 @@
-"""The data that walk through the house: frozen dataclasses, no arithmetic.
+"""The data of an extraction: frozen dataclasses, no arithmetic.
 
-Axis order is always spectrum (fibre), wavelength, y, x. Ranges are half open.
-Pixel centres are integers counted from 0. Shapes are checked on construction,
-so a value of one of these types can be trusted by whoever receives it.
+Axis order is always spectrum (fibre), wavelength, y, x. Ranges are half open. Pixel centres are integers counted from
+0. Shapes are checked on construction, so that functions can trust values of these types.
 
-What kernels are made with, too, is defined in `arrays.py`, and handed on here: an edit of this file compiles nothing.
+Types that kernels also use are defined in `arrays.py`, and imported here, so that an edit of this file recompiles no
+kernel.
 """
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -23,7 +23,7 @@ check_version(np)
 
 
 class Card(NamedTuple):
-    """One header keyword with its value and comment (FITS, but without FITS)."""
+    """One header keyword with its value and comment, independent of FITS."""
 
     key: str
     value: Any
@@ -38,9 +38,9 @@ def _check(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
 
 
 def _plain(name: str, array: Any, units: tuple[str, ...] = (), kinds: str = "fiu") -> np.ndarray:
-    """An array of real numbers, or of these kinds. A mask would be lost, and so would a unit.
+    """A plain array of real numbers, or of these kinds. Masks and units, which would be lost, raise an error.
 
-    units: those that it may have, as astropy spells them
+    units: allowed units, in astropy's spelling
     """
     unit = getattr(array, "unit", None)
     if unit is not None and not any(unit == word for word in ("", *units)):
@@ -60,9 +60,9 @@ def _plain(name: str, array: Any, units: tuple[str, ...] = (), kinds: str = "fiu
 
 
 def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
-    """An array as kernels take it: float32 or float64 in the byte order of the machine, other real numbers as float64.
+    """An array for kernels: float32 or float64 in the byte order of the machine, other real numbers as float64.
 
-    FITS files hold the other byte order, and so do the arrays that astropy makes of them. See `_plain`.
+    FITS files, and astropy's arrays from them, have the other byte order. See `_plain`.
     """
     array = _plain(name, array, units)
     native = array.dtype.newbyteorder("=")
@@ -70,7 +70,7 @@ def _real(name: str, array: Any, units: tuple[str, ...] = ()) -> np.ndarray:
 
 
 MOST_CORES = 2     # of a PSF
-MOST_SIDE = 129    # pixels of a spot's stamp along an axis: larger ones would take hours
+MOST_SIDE = 129    # pixels of a spot's stamp along an axis; larger ones would take hours
 _UNITS = ("electron", "ph"), ("1 / electron2", "1 / ph2")      # of an image, and of its ivar
 _A_FIBERMAP = ("a FiberMap: FiberMap(rows) of gpu_extract.data makes one from a structured array, e.g. a Table's "
                "as_array()")
@@ -110,12 +110,12 @@ def _pair(name: str, given: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class FiberMap:
-    """One row per fibre; columns as a structured array, whatever they are.
+    """A table with one row per fibre, as a structured array with any columns.
 
     rows: (nfibre,) structured array, native byte order
     units: column name -> unit string
     cards: header cards of the table
-    comments: column name -> what it is
+    comments: column name -> description
     """
 
     rows: np.ndarray
@@ -133,15 +133,15 @@ class FiberMap:
 class Image:
     """A CCD image in electrons with its inverse variance.
 
-    pix:  (ny, nx) float32 or float64, electron; values where ivar is 0 are never looked at
+    pix:  (ny, nx) float32 or float64, electron; values where ivar is 0 are never used
     ivar: (ny, nx) float32 or float64, 1/electron^2; 0 marks a masked pixel
         (both may be given in any byte order, or as other real numbers: they are converted)
     cards: header of the image, carried over to the frame
     fibermap: optional, one row per fibre
-    read_noise: electron, the smallest of any amplifier, where it is known: no ivar is much larger than its square's
+    read_noise: electron, the smallest of any amplifier, if known: no ivar is much larger than its square's
         inverse
-    noise: (ny, nx) electron, the read noise of every pixel, where it is known: further passes ask for it
-    ivar_unit: what a file says of the unit of ivar; another one than 1/electron2 is told
+    noise: (ny, nx) electron, the read noise of every pixel, if known, for further passes
+    ivar_unit: the unit of ivar in the file; any other than 1/electron2 brings a warning
     """
 
     pix: np.ndarray
@@ -201,7 +201,7 @@ class Legendre:
                              "wavelengths")
 
     def same(self, value: float) -> "Legendre":
-        """A series for as many fibres that has this value at all wavelengths."""
+        """A series for the same number of fibres with this value at all wavelengths."""
         return replace(self, coeff=np.full((self.coeff.shape[-2], 1), value))
 
     def plus(self, more: Array | float) -> "Legendre":
@@ -214,7 +214,7 @@ class Legendre:
 
 
 def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
-    """A PSF, or a part of one, with change(series) in place of each of its series, whatever its family."""
+    """A PSF of any family, or a part of one, with each series replaced by change(series)."""
     if isinstance(part, Legendre):
         return change(part)
     if isinstance(part, tuple):
@@ -225,7 +225,7 @@ def with_series(part: Any, change: Callable[[Legendre], Legendre]) -> Any:
 
 
 def _series_of(part: Any, name: str = "") -> Iterator[tuple[str, Legendre]]:
-    """All series of a PSF, or of a part of one, in the order of the fields, each with what it is called."""
+    """All series of a PSF, or of a part of one, in the order of the fields, each with its name."""
     if isinstance(part, Legendre):
         yield name, part
     elif isinstance(part, tuple):
@@ -240,11 +240,11 @@ def _series_of(part: Any, name: str = "") -> Iterator[tuple[str, Legendre]]:
 class Core:
     """A Gauss-Hermite core, or a tabulated one.
 
-    sigma_x, sigma_y: pixels, series of (nfibre, ncoef); of a tabulated core the distance of its knots
+    sigma_x, sigma_y: pixels, series of (nfibre, ncoef); for a tabulated core the distance of its knots
     gh: series of (degy + 1, degx + 1, nfibre, ncoef): gh[j, i] belongs to He_i(x) He_j(y); of a tabulated core to the
         quintic B-splines around knots i and j, see spots.tables
     nsig: the core is 0 where (dx/sigma_x)^2 + (dy/sigma_y)^2 >= nsig^2; None: everywhere kept
-    tabulated: whether it is a table, which has neither nsig nor a second core nor a tail beside it
+    tabulated: whether it is a table, which has no nsig, no second core and no tail
     """
 
     sigma_x: Legendre
@@ -271,15 +271,15 @@ class PsfModel:
 
     x, y: traces (nfibre, ncoef), pixel of the spot's centre against wavelength
     cores: one (GAUSS-HERMITE, TABULATED) or two (GAUSS-HERMITE2)
-    tail: None where there is none (TAILAMP 0 everywhere)
+    tail: None if there is none (TAILAMP 0 everywhere)
     stamp: (ny, nx) of a spot; offset: (y, x), a spot's first pixel is floor(centre - offset)
     shape: (ny, nx) of the CCD
     bundle: (nfibre,) bundle number of each fibre from the file, or None
     psferr: fractional error of the PSF model
-    name: where it came from, for messages
-    identity: what its header says of who is who, card -> word (sense.IDENTITY); what is missing decides nothing
-    own: where fibres have wavelengths of their own, as the orders of an echelle have: Angstrom, (nfibre, ncoef),
-        against the common coordinate in which all other series are; None: that is the wavelength of every fibre
+    name: its origin, for messages
+    identity: identifying cards of its header, card -> word (sense.IDENTITY); missing ones are not compared
+    own: the fibres' own wavelengths, for example of the orders of an echelle: Angstrom, (nfibre, ncoef),
+        against the common coordinate of all other series; None: that is the wavelength of every fibre
     """
 
     x: Legendre
@@ -320,7 +320,7 @@ class PsfModel:
             raise InputError(f"psferr of the PSF is {self.psferr}, must be a finite number, 0 or more")
 
     def _check_fibres(self) -> None:
-        """Raise InputError where there are more cores than kernels know, or a series is not of all fibres."""
+        """Raise InputError if there are more cores than kernels support, or a series does not have all fibres."""
         if not 1 <= len(self.cores) <= MOST_CORES:
             raise InputError(f"the PSF has {len(self.cores) or 'no'} core{'s' * (len(self.cores) > 1)}, must have one "
                              "or two")
@@ -367,7 +367,7 @@ class Spots:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that the kernels need to make the spots of some fibres at some wavelengths.
+    """Everything that the kernels need to make the spots of some fibres at some wavelengths.
 
     x0, y0: (nfibre, n) first pixel of the stamps on the CCD, n the number of wavelengths rounded up to whole blocks of
         LANE (the last is repeated); ingredients: spots.simd_spots.Ingredients
@@ -380,13 +380,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Spots, LANE successive bins of a fibre on one frame of pixels: what the CPU's kernels work on.
+    """Spots in blocks of LANE successive bins of a fibre on one frame of pixels, for the CPU's kernels.
 
-    stamps: (rows, columns, LANE), one block after the other in `order`, each as many rows as its frame has; columns
+    stamps: (rows, columns, LANE), one block after the other in `order`, each with the rows of its frame; columns
         even, as many as the widest frame needs; 0 beside a bin's own stamp
     begins: (nfibre, nblock) int64, a block's first row in `stamps`
     order: (nfibre nblock,) int64, the blocks' numbers in order of their frames' first rows on the cut-out
-    scale: (nfibre, nblock, LANE) float64, what a stamp is to be multiplied by to have the sum 1; 0 for bins that do
+    scale: (nfibre, nblock, LANE) float64, the factor that makes the sum of a stamp 1; 0 for bins that do
         not exist
     corners: (4, nfibre, nblock) int64: the frames' first row and column on a cut-out of the image, their height and
         width (rows and columns or less)
@@ -409,12 +409,12 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Strengths:
-    """How strongly the bins of a bundle are coupled, measured on its icov.
+    """The strength of the couplings between a bundle's bins, measured on its icov.
 
     roots: (nfibre, hw + nwave + hw), 1 / sqrt of the diagonal, 0 where that is 0 and at both ends
     correlations: (ndf, nfibre, nwave), [d - 1, i] the largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with
         those of fibre j = i + d; anything where there is none
-    factor: of the fibres' own blocks, see solve.simd_factor, where it is known already
+    factor: of the fibres' own blocks, see solve.simd_factor, if known already
     """
 
     roots: Array
@@ -435,9 +435,9 @@ class Normal:
             Bins of weight 0 hold zeros (also on the diagonal).
     rhs:    (nfibre, nwave), A^T W p
     weight: (nfibre, nwave), A^T W 1; 0 for bins that are given up
-    given_up: (nfibre, nwave) bool, where it was not 0, see normal.give_up
-    own: half-band of the fibres' own blocks icov[:, 0], where it is known to be narrower than that of their couplings
-    strengths: of icov, where they are known already
+    given_up: (nfibre, nwave) bool, bins whose weight was not 0 before, see normal.give_up
+    own: half-band of the fibres' own blocks icov[:, 0], if known to be narrower than that of their couplings
+    strengths: of icov, if known already
     lifted: (nfibre, nwave) bool, bins in whose directions icov is lost to rounding, see solve.Solution
     may_be_faint: whether there may be bins that normal.faint finds
     """
@@ -463,20 +463,20 @@ class Normal:
 
     @property
     def own_halfband(self) -> int:
-        """That of the fibres' own blocks."""
+        """Half-band of the fibres' own blocks."""
         return self.halfband if self.own is None else self.own
 
 
 class Status(IntEnum):
-    """What happened to a bin on its way through solve and decorrelation; the values are those in files."""
+    """The outcome for a bin of solution and decorrelation; the values are those in files."""
 
-    GOOD = 0, "Extracted by the core that was asked for."
-    EMPTY = 1, "No good pixel tells of the bin: nothing was extracted."
-    WIDE_BAND = 2, "The narrow band did not suffice: the neighbours were eliminated in a wide band."
+    GOOD = 0, "Extracted by the requested core."
+    EMPTY = 1, "No good pixel carries information on the bin: nothing was extracted."
+    WIDE_BAND = 2, "The narrow band did not suffice: neighbours were eliminated in a wide band."
     DENSE = 3, "The banded form did not hold: decorrelated by the dense core."
-    PIXELS = 4, "The normal equations are singular there, or nearly: decorrelated from the pixels."
+    PIXELS = 4, "The normal equations are (nearly) singular there: decorrelated from pixels."
     FAILED = 5, "No core could decorrelate the fibre: nothing was extracted."
-    DROPPED = 6, "The fibre was given up with its PSF: nothing was extracted."
+    DROPPED = 6, "The fibre was dropped because of its PSF: nothing was extracted."
     sentence: str
 
     def __new__(cls, value: int, sentence: str = "") -> "Status":
@@ -488,19 +488,19 @@ class Status(IntEnum):
 NOTHING = (Status.EMPTY, Status.FAILED, Status.DROPPED)      # of bins without a flux
 
 FACTS = ("cond", "selfcheck")     # columns of Decorrelated.facts
-NOT_MEASURED = -1.0               # in place of a fact that nobody knows: files hold no NaN
+NOT_MEASURED = -1.0               # instead of an unknown fact, as files hold no NaN
 
 
 @dataclass(frozen=True)
 class Decorrelated:
-    """What a core makes of a bundle's normal equations (B&S eq. 10-19), photons per bin.
+    """The result of a core for a bundle's normal equations (B&S eq. 10-19), photons per bin.
 
     flux, ivar:  (nfibre, nwave)
     resolution:  (nfibre, 2 ndiag + 1, nwave): resolution[i, k, j] = R_i[j - ndiag + k, j]
     status:      (nfibre, nwave) int8 of Status, the worst that touched the bin
-    weak:        (nfibre, nwave) bool, bins that good pixels do not tell from others
+    weak:        (nfibre, nwave) bool, bins that good pixels do not distinguish from others
     facts:       (nfibre, 2) of the banded core, NOT_MEASURED elsewhere: a bound on the condition number of S_i, and
-                 by how much the squares of Q_i disagree with those of S_i; without rows where nobody asks
+                 the disagreement of the squares of Q_i with those of S_i; without rows if not requested
     """
 
     flux: Array
@@ -516,7 +516,7 @@ class Output:
     """An array of the output: a number for each bin of each fibre, or the columns of the resolution matrix.
 
     hdu: its name in files; kind: its type in memory, None for that of all real numbers; stored: its type in files
-    dropped: what a dropped fibre has; unit: BUNIT in files
+    dropped: the value for a dropped fibre; unit: BUNIT in files
     """
 
     hdu: str
@@ -526,7 +526,7 @@ class Output:
     unit: str = ""
 
 
-# field of Rows and Frame -> what it is: all that is assembled, sent and written goes by this table
+# field of Rows and Frame -> its description: assembling, sending and writing use this table
 OUTPUTS = {
     "flux": Output("FLUX", unit="electron/Angstrom"),
     "ivar": Output("IVAR", unit="Angstrom2/electron2"),
@@ -541,14 +541,14 @@ OUTPUTS = {
 
 @dataclass(frozen=True)
 class Rows:
-    """What is made together of consecutive fibres: all of OUTPUTS.
+    """The results of consecutive fibres: all of OUTPUTS.
 
-    Of a bundle in float64 and photons per bin; of a frame, the wanted fibres alone, photons per Angstrom.
+    For a bundle in float64 and photons per bin; for a frame only the requested fibres, in photons per Angstrom.
 
     fibres: (lo, hi)
     flux, ivar, chi2pix, pixmask_fraction: (nfibre, nwave); resolution: (nfibre, 2 ndiag + 1, nwave)
     mask: (nfibre, nwave) uint32; status: (nfibre, nwave) int8 of Status
-    models: of each bundle, in order: its A x (rows, columns), and its first pixel (y, x) on the CCD; () where none is
+    models: of each bundle, in order: its A x (rows, columns), and its first pixel (y, x) on the CCD; () if none is
         wanted
     notes: first fibre of each bundle -> facts about how it was made (half-bands, iterations, residual)
     rejected: (n, 2) y and x on the CCD of pixels that stood out from the model
@@ -574,17 +574,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class Light:
-    """What a pass leaves of one instrument bundle to the next.
+    """The light of one instrument bundle after a pass, for the next pass.
 
     bright: (nfibre, nwave) photons per bin that its tails are made of (passes.variance.trusted); of size 0 without a
         tail
     model: (rows, columns) float32, its light on the pixels that the bundle's spots touch; corner: CCD pixel of [0, 0]
-    expected: the same of x smoothed but for its lines (passes.variance.smooth): what a variance is made of
+    expected: the same for x smoothed except at lines (passes.variance.smooth), for the variance
     tails: (rows, columns) float32, light of its spots beyond their stamps, as far as it reaches; of size 0 without a
         tail; tail_corner: CCD pixel of [0, 0]
     rejected: (n, 2) int64, y and x on the CCD of pixels that stood out from the model
-    ran_away: the solution was not finite: the light is 0 everywhere
-    background: (n,) coefficients of a smooth background that is in `expected` alone (passes.background); none without
+    ran_away: whether the solution was not finite; the light is then 0 everywhere
+    background: (n,) coefficients of a smooth background, contained only in `expected` (passes.background); empty
+    without
     """
 
     bright: Array
@@ -600,11 +601,11 @@ class Light:
 
 @dataclass(frozen=True)
 class Draft:
-    """What some passes over an image leave: a model to start another extraction from.
+    """The result of some passes over an image: a model to start another extraction from.
 
     lights: of each instrument bundle that was solved for; bundles: their fibres lo .. hi - 1, as the PSF counts those
         that can be extracted
-    shape: (ny, nx) of the image; wave: (nwave,) Angstrom, all bins that were solved for; pad: of bins asked for beyond
+    shape: (ny, nx) of the image; wave: (nwave,) Angstrom, all bins that were solved for; pad: requested bins beyond
         each end, some of which may not lie on the CCD
     """
 
@@ -628,9 +629,9 @@ class Frame:
     status: (nspec, nwave) int8 of Status
     model: (ny, nx) image in electron, or None
     cards: header; fibermap: cut to these fibres; notes: facts about how it was made
-    own_wave: (nspec, nwave) Angstrom, where fibres have wavelengths of their own: flux and ivar are per Angstrom of
+    own_wave: (nspec, nwave) Angstrom, the fibres' own wavelengths, if they have any: flux and ivar are per Angstrom of
         these, and `wave` is the common coordinate (PsfModel.own)
-    unit: of flux, where a file says so; "": electron/Angstrom
+    unit: of flux, from a file; "": electron/Angstrom
     """
 
     wave: Array
@@ -657,7 +658,7 @@ class Frame:
         self._check_rest()
         for name in (*OUTPUTS, "own_wave"):
             array = getattr(self, name)
-            if array is not None or not hasattr(Frame, name):       # None is the default of those that may be missing
+            if array is not None or not hasattr(Frame, name):       # None is the default of optional arrays
                 array = _plain(name, array, kinds="iu" if name in ("mask", "status") else "fiu")
                 object.__setattr__(self, name, array)
                 _check(name, array, (shape[0], None, shape[1]) if name == "resolution" else shape)
@@ -666,7 +667,7 @@ class Frame:
                              "above the main one as below")
 
     def _check_rest(self) -> None:
-        """Raise InputError where a model, a header, a fibermap or notes are of another kind."""
+        """Raise InputError if the model, header, fibermap or notes have another type."""
         check_kind("fibermap of the frame", self.fibermap, FiberMap | None, _A_FIBERMAP)
         check_kind("notes of the frame", self.notes, Mapping, "a dictionary")
         check_kind("unit of the frame", self.unit, str, "a word, e.g. electron/Angstrom")

@@ -1,7 +1,7 @@
-"""The division of the work: which piece is made from what, as integers, and the one wavelength array they index.
+"""The division of the work into pieces: integer ranges, and the single wavelength array that they index.
 
-Pieces depend on the settings and the PSF alone, never on the number of ranks, threads or devices: these only decide
-which of them makes a piece.
+Pieces depend only on the settings and the PSF, never on the number of ranks, threads or devices, which only decide who
+makes a piece.
 """
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from gpu_extract.data import LANE, Array, IntArray, PsfModel
 from gpu_extract.errors import InputError
 
 TILE = 256            # wavelength bins of a tile of the normal equations
-MOST_NEIGHBOURS = 6   # fibres on each side of a dense patch at the very most
-SIGNAL = 100.0        # errors that a bright line is high
+MOST_NEIGHBOURS = 6   # largest number of fibres on each side of a dense patch
+SIGNAL = 100.0        # height of a bright line in errors
 # of a wavelength, by which a bin and a limit of the PSF may differ that are the same but for rounding: 3/2 eps of the
 # bin (half for the decimals of first and step, for their product, for the sum), as much of the limit (its decimals,
 # those of the factor, their product), and half for the difference and for the number of steps in it
@@ -27,11 +27,11 @@ ROUNDED = 4 * float(np.finfo(float).eps)
 class Plan:
     """The whole job in integers.
 
-    fibres: (lo, hi) wanted; bundles: fibre ranges of the instrument bundles that hold them, with several passes also
+    fibres: (lo, hi) requested; bundles: fibre ranges of the instrument bundles that hold them, with several passes also
         of those that have light on their pixels. Both count the fibres that can be extracted: those that the validator
         dropped are closed up
-    asked: (lo, hi) wanted, as the PSF counts; kept: (fibres,) the PSF's numbers of those that can be extracted
-    wave: (nwave,) Angstrom, the stored grid; extended: (below + nwave + above,) Angstrom, what is solved for
+    asked: (lo, hi) requested, numbered as in the PSF; kept: (fibres,) the PSF's numbers of those that can be extracted
+    wave: (nwave,) Angstrom, the stored grid; extended: (below + nwave + above,) Angstrom, all bins to solve for
         (divided by the barycentric factor); inner: slice of the extended grid that is kept
     """
 
@@ -55,8 +55,8 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     """Bundles and grids of a job; `pad` bins are added beyond both ends as far as the PSF reaches.
 
     dropped: the PSF's fibres that cannot be extracted. They are in no bundle, so that fibres on both sides of one are
-    next neighbours; a bundle without any wanted fibre is left out, unless a further pass needs its light.
-    Raises InputError where fibres or wavelengths lie outside the PSF.
+    next neighbours. A bundle without any requested fibre is left out, unless a further pass needs its light. Raises
+    InputError if fibres or wavelengths lie outside the PSF.
     """
     hi = psf.nfibre if config.nspec is None else config.specmin + config.nspec
     if config.specmin >= psf.nfibre or hi > psf.nfibre:
@@ -68,7 +68,7 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
     factor, step = config.wave_factor, config.wavelength[2]
     first, last, unsure = wave[0] / factor, wave[-1] / factor, ROUNDED * high
     short = [series for series in psf.series() if (first < series.wmin or last > series.wmax)
-             and series.coeff[..., 1:].any()]           # constants hold everywhere
+             and series.coeff[..., 1:].any()]           # constants are valid everywhere
     lowest, highest = max([low, *(s.wmin for s in short)]), min([high, *(s.wmax for s in short)])
     if first < lowest - unsure or last > highest + unsure:
         made = f"{first:.8g} to {last:.8g}"
@@ -89,8 +89,8 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
 
 def _beside(psf: PsfModel, config: ExtractConfig, kept: IntArray, holders: list[tuple[int, int]],
             bundles: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The other bundles that may have light under the spots of those that hold wanted fibres, by all columns that their
-    traces can reach: a series is within the sum of its coefficients."""
+    """The other bundles that may have light under the spots of bundles with requested fibres, from all columns that
+    their traces can reach: a series is bounded by the sum of its coefficients."""
     x, bend = psf.x.coeff[kept, 0], np.abs(psf.x.coeff[kept, 1:]).sum(axis=1)
     reach = psf.stamp[1] + (config.tail_radius if psf.tail is not None else 0.0)
     left, right = ({b: end(x[slice(*b)] + sign * bend[slice(*b)]) for b in bundles if b[0] < b[1]}
@@ -102,7 +102,7 @@ def _beside(psf: PsfModel, config: ExtractConfig, kept: IntArray, holders: list[
 def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int], ...]:
     """Fibre ranges of the bundles: runs of equal BUNDLE numbers, else multiples of `bundlesize` from fibre 0.
 
-    Raises InputError where fibres of one number do not lie side by side.
+    Raises InputError if fibres of one number do not lie side by side.
     """
     if psf.bundle is None:
         edges = [*range(0, psf.nfibre, bundlesize), psf.nfibre]
@@ -118,7 +118,7 @@ def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int],
 
 
 def tiles(nwave: int, length: int = TILE) -> tuple[tuple[int, int], ...]:
-    """Wavelength ranges of the tiles that a bundle's normal equations are made in."""
+    """Wavelength ranges of the tiles of a bundle's normal equations."""
     return tuple((first, min(first + length, nwave)) for first in range(0, nwave, length))
 
 
@@ -134,17 +134,17 @@ def halo(first: int, last: int, reach: int, nwave: int) -> tuple[int, int]:
 
 
 def fibre_groups(nfibre: int, groups: int | None) -> tuple[tuple[int, int], ...]:
-    """A bundle's fibres in so many groups of equal size (the last may be smaller); None: every fibre by itself."""
+    """A bundle's fibres in this many groups of equal size (the last may be smaller); None: every fibre by itself."""
     return tiles(nfibre, -(-nfibre // (groups or nfibre)))
 
 
 def share(pieces: int, rank: int, size: int) -> range:
-    """The pieces of `rank` out of `size`: consecutive, as even as can be, none for ranks too many."""
+    """The pieces of `rank` out of `size`: consecutive, as even as possible, none for surplus ranks."""
     return range(pieces * rank // size, pieces * (rank + 1) // size)
 
 
 def bounds(ranges: tuple[tuple[int, int], ...], size: int) -> list[int]:
-    """Where the consecutive shares of `size` ranks in consecutive ranges begin, and the end of the last."""
+    """The beginnings of the consecutive shares of `size` ranks in consecutive ranges, and the end of the last."""
     ends = [0, *(last for _, last in ranges)]
     return [ends[len(ranges) * rank // size] for rank in range(size + 1)]
 
@@ -153,8 +153,8 @@ def bounds(ranges: tuple[tuple[int, int], ...], size: int) -> list[int]:
 class Turn:
     """One bundle that a rank works on.
 
-    bundle: its number in the plan; group: which ranks share it, as a number that they have in common;
-    None: the rank has it for itself
+    bundle: its number in the plan; group: a common number of the ranks that share it;
+    None: a single rank has it
     """
 
     bundle: int
@@ -162,7 +162,7 @@ class Turn:
 
 
 def turns(bundles: int, size: int, rank: int) -> list[Turn]:
-    """The bundles of a rank, in order: rounds of one bundle for each rank, then those left, shared by groups of ranks.
+    """The bundles of a rank, in order: rounds of one bundle for each rank, then the rest, shared by groups of ranks.
 
     Every rank has the same number of turns; the last one is shared as soon as there are bundles left over.
     """

@@ -44,12 +44,12 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | 
 
     image: electrons and inverse variance, data.Image; psf: data.PsfModel; config: what to extract, and how
     comm: the ranks that share the work (comm.py); recorder: perf.recorder; threads: of this process
-    backend: what works on the bundles, cpu_frame.CPU or a device.frames.GpuFrames
+    backend: extracts the bundles, cpu_frame.CPU or a device.frames.GpuFrames
     (comm, recorder and backend may be None: one rank, no recorder, the CPU)
-    dtype: of the frame's real numbers, float64 or what its file has, float32: all is computed in float64
-    Returns the frame on rank 0, None on the others. Ranks and threads change the time it takes and nothing else.
-    Raises InputError where fibres or wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not
-    belong together, the fibermap contradicts the fibres, or a pixel or its ivar is not a number of an image.
+    dtype: of the frame's real numbers, float64 or, as in files, float32; all computation is in float64 Returns the
+    frame on rank 0, None on the others. Ranks and threads change only the run time. Raises InputError if fibres or
+    wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not belong together, the fibermap
+    contradicts the fibres, or a pixel or its ivar is invalid.
     """
     return _extract((image, psf, config), None, comm=comm, recorder=recorder, threads=threads, backend=backend,
                     dtype=dtype)
@@ -57,10 +57,10 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | 
 
 def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | None = SERIAL,
                  recorder: Recorder | None = NULL, threads: int = 1, dtype: DTypeLike = np.float64) -> Frame | None:
-    """Extract the spectra of an image, starting from what `draft` has left of it, or of one like it.
+    """Extract the spectra of an image, starting from a `draft` of it, or of a similar image.
 
-    start: takes the place of one pass; all ranks give the same. The other arguments are those of `extract`.
-    Raises what `extract` raises, and InputError where the draft is of another image size, PSF or wavelength grid.
+    start: replaces one pass; the same on all ranks. The other arguments are those of `extract`.
+    Raises the errors of `extract`, and InputError if the draft belongs to another image size, PSF or wavelength grid.
     """
     return _extract((image, psf, config), start, comm=comm, recorder=recorder, threads=threads, backend=CPU,
                     dtype=dtype)
@@ -105,7 +105,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
 
 @contextmanager
 def _together(comm: Comm | None, recorder: Recorder | None) -> Iterator[tuple[Comm, Recorder]]:
-    """Under this the ranks extract: the ranks and the recorder, those of one process and none for None."""
+    """Context of an extraction: the ranks and the recorder, which for None are a single process and no recorder."""
     ranks = seam("comm", comm, SERIAL)
     with ranks.together():
         watcher = seam("recorder", recorder, NULL)
@@ -114,13 +114,13 @@ def _together(comm: Comm | None, recorder: Recorder | None) -> Iterator[tuple[Co
 
 
 def _compared(what: tuple[Image, PsfModel, ExtractConfig], comm: Comm, recorder: Recorder) -> list[str]:
-    """What rank 0 has to say of image and PSF: whether they belong together."""
+    """Warnings of rank 0 about image and PSF: whether they belong together."""
     with recorder.span("compare"):
         return compare(*what) if comm.rank == 0 else []
 
 
 def _beside(psf: PsfModel, job: Job) -> list[str]:
-    """What there is to say of the edges of bundles; psf: as it was given, of which the plan keeps some fibres."""
+    """Warnings about the edges of bundles; psf: as given, of which the plan keeps some fibres."""
     plan = job.plan
     return known(psf, ("edges", plan.bundles, plan.kept.tobytes(), plan.extended.tobytes()),
                  lambda: too_close(job.psf, plan))
@@ -128,9 +128,11 @@ def _beside(psf: PsfModel, job: Job) -> list[str]:
 
 def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | None = SERIAL,
           recorder: Recorder | None = NULL, threads: int = 1, start: Draft | None = None) -> Draft:
-    """All passes over an image but the last, on all ranks: what `extract` can start from, and `model` draws.
+    """Make all passes over an image but the last, on all ranks. The result is a start for `extract_from`, and `model`
+    draws it.
 
-    The arguments are those of `extract`; of config.passes, one pass is made at least. Raises what `extract` raises.
+    The arguments are those of `extract`; at least one pass is made, whatever config.passes. Raises the errors of
+    `extract`.
     """
     with _together(comm, recorder) as (comm, recorder):
         check_arguments((image, psf, config, start), threads)
@@ -144,7 +146,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | No
 
 
 def model(start: Draft) -> np.ndarray:
-    """The light of a draft on the CCD: (ny, nx) electron, all bundles added up, tails beyond the stamps left out."""
+    """The light of a draft on the CCD: (ny, nx) electron, summed over all bundles, without tails beyond the stamps."""
     check_kind("start", start, Draft, "a Draft, which draft makes")
     image = np.zeros(start.shape)
     for light in start.lights:
@@ -154,7 +156,7 @@ def model(start: Draft) -> np.ndarray:
 
 
 def doubts(frame: Frame) -> list[str]:
-    """Sentences on bundles whose further passes could not do what they are for."""
+    """Sentences on bundles whose further passes failed in part."""
     said = {"hopeless": "more pixels stand out from the model than cosmics can hit: none was rejected; check the PSF",
             "ran_away": "a pass gave no finite model: pixels are weighted by the read noise alone"}
     return [f"fibres {first} to {first + notes['fibres'] - 1}: {text}"
@@ -164,7 +166,7 @@ def doubts(frame: Frame) -> list[str]:
 
 def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype: DTypeLike,
          start: Draft | None = None) -> Job:
-    """What `prepare` settles, and what the image says; with the pad of a draft to start from, if that is longer."""
+    """The job from `prepare` and the image, with the pad of a starting draft, if that is longer."""
     job = prepare(psf, config, threads, dtype, image, 0 if start is None else start.pad)
     job = replace(job, most_ivar=None if config.keep_odd else most_ivar(image))
     return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape[1]))
@@ -172,9 +174,9 @@ def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DTypeLike = np.float64,
             image: Image | None = None, pad: int = 0) -> Job:
-    """Check the PSF, measure its decay, plan the work; the fibres that were dropped are closed up from here on.
+    """Check the PSF, measure its decay, plan the work. From here on the fibres are renumbered without the dropped ones.
 
-    image: whose masks may ask for a longer pad; pad: so many bins at least
+    image: its masks may require a longer pad; pad: least number of bins
     """
     good, dropped, decay = _measured(psf, config, image, pad)
     plan = known(psf, ("plan", config, decay.beyond, tuple(dropped)),
@@ -186,7 +188,7 @@ def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DType
 
 def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None,
               pad: int) -> tuple[PsfModel, dict[int, str], Decay]:
-    """The PSF of the fibres that can be used on all that is solved for, the others with reasons, and the decay."""
+    """The PSF of the fibres that are usable on all bins that are solved for, the others with reasons, and the decay."""
     beyond = BEYOND
     while True:
         dropped, decay = known(psf, ("decay", config.wavelength, config.wave_factor, config.tolerance, beyond),
@@ -201,13 +203,13 @@ def _measured(psf: PsfModel, config: ExtractConfig, image: Image | None,
 
 
 def _of_good_pixels(psf: PsfModel, config: ExtractConfig, beyond: int) -> tuple[dict[int, str], Decay]:
-    """The fibres that cannot be used, with reasons, and the decay of the others where all pixels are good."""
+    """The unusable fibres, with reasons, and the decay of the others if all pixels are good."""
     dropped = check_psf(psf, wavelength_grid(config.wavelength) / config.wave_factor, beyond)
     return dropped, measure_decay(remaining(psf, dropped), config.wavelength, config.tolerance)
 
 
 def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Backend = CPU) -> None:
-    """Extract a few bins of the first bundle: kernels are compiled on first use, and kept for whoever comes next."""
+    """Extract a few bins of the first bundle, which compiles kernels and caches them for later runs."""
     first, last, step = config.wavelength
     few = first, min(first + backend.warm_bins * step, last), step
     job = prepare(psf, replace(config, wavelength=few, model=False, passes=1))
@@ -216,8 +218,8 @@ def warm_up(image: Image, psf: PsfModel, config: ExtractConfig, backend: Backend
 
 def get_ready(image: Image, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder,
               backend: Backend) -> None:
-    """Compile the kernels that are not yet compiled; all ranks call this. Those that are there are loaded on use."""
-    if not backend.get_ready(psf, config, comm, recorder) and comm.size > 1:       # else nobody waits for it
+    """Compile missing kernels; all ranks call this. Existing ones are loaded on use."""
+    if not backend.get_ready(psf, config, comm, recorder) and comm.size > 1:       # else no rank waits for it
         number, _ = comm.on_node()
         comm.by_node(lambda: None if number or backend.warm else warm_up(image, psf, config, backend))
 

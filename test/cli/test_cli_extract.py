@@ -489,4 +489,4 @@ def test_dropped_fibres_are_not_said_to_have_no_good_pixel(extract, files):
     assert done.code == 0 and "fibre 2 is dropped: its PSF has values that are not finite" in done.err
     assert re.search(r"status: 405 [A-Z_]+, 81 DROPPED; ", done.err)
     history = str(fits.getheader(files.output)["HISTORY"])
-    assert "81 bins: The fibre was given up with its PSF" in history and "good pixel" not in history
+    assert "81 bins: The fibre was dropped because of its PSF" in history and "good pixel" not in history

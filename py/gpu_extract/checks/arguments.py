@@ -1,4 +1,4 @@
-"""The arguments of the Python API: whether they are what they must be, before anything is made of them."""
+"""Checks of the arguments of the Python API, before they are used."""
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ _WANTED = (("image", Image, "an Image: read_image(path) reads one from a file"),
            ("config", ExtractConfig, "an ExtractConfig"),
            ("start", Draft | None, "a Draft: draft(image, psf, config) makes one"))
 
-# what takes part in the work: a method that tells it from other things, and what it must be
+# collaborators of an extraction: a method that identifies each, and its description
 _SEAMS = {
     "comm": ("together", "of gpu_extract.ranks.comm: wrap(comm) makes one from a communicator of mpi4py"),
     "recorder": ("device_span", "a Recorder of gpu_extract.perf.recorder, or None"),
@@ -24,7 +24,8 @@ _SEAMS = {
 
 
 def seam(name: str, given: Any, usual: T) -> T:
-    """What takes part in the work, the usual one for None. Raises InputError for what cannot, as mpi4py's own ranks."""
+    """A collaborator of an extraction, the default one for None. Raises InputError for another object, such as mpi4py's
+    own communicators."""
     if given is None:
         return usual
     method, wanted = _SEAMS[name]
@@ -35,13 +36,13 @@ def seam(name: str, given: Any, usual: T) -> T:
 
 
 def check_threads(threads: Any) -> None:
-    """Raise InputError for what is no number of threads."""
+    """Raise InputError for an invalid number of threads."""
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or not 1 <= threads <= MOST_THREADS:
         raise InputError(f"threads is {shown(threads)}, must be a whole number, 1 to {MOST_THREADS}")
 
 
 def check_arguments(what: tuple[Any, Any, Any, Any], threads: Any, dtype: Any = np.float64) -> None:
-    """Raise InputError where an argument is of another kind; what: (image, psf, config, the draft to start from or
+    """Raise InputError if an argument has the wrong type; what: (image, psf, config, the draft to start from or
     None); others as in run.extract."""
     for given, (name, kind, wanted) in zip(what, _WANTED, strict=True):
         check_kind(name, given, kind, wanted)

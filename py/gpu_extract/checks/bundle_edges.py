@@ -1,4 +1,5 @@
-"""Do the bundles lie apart? Each is solved by itself, and takes what the next one puts on its spots for its own."""
+"""Checks that bundles do not overlap. Each is solved by itself, and counts the light of the next one on its spots as
+its own."""
 import numpy as np
 
 from gpu_extract.checks.ideal import ideal
@@ -7,16 +8,16 @@ from gpu_extract.kernels.arena import borrowed
 from gpu_extract.plan import Plan
 from gpu_extract.spots import centres
 
-BINS = 64             # bins of each stretch that is looked at: at both ends of the range, and in its middle
+BINS = 64             # bins of each stretch that is examined: at both ends of the range, and in its middle
 TOGETHER = 1e-5       # overlap that is told of, in the other's light: 0.01 errors beside an S/N of 1000
 
 
 def too_close(psf: PsfModel, plan: Plan) -> list[str]:
-    """That spots of two bundles overlap, a sentence or none. The two fibres whose traces are the closest are looked at.
+    """A sentence if spots of two bundles overlap, else none. It examines the two fibres whose traces are closest.
 
-    psf: of the fibres that can be extracted, as the plan counts them
+    psf: of the fibres that can be extracted, numbered as in the plan
     """
-    last = np.unique([(lo - 1, hi - 1) for lo, hi in plan.bundles])      # the fibres before all edges
+    last = np.unique([(lo - 1, hi - 1) for lo, hi in plan.bundles])      # the fibres beside each edge
     last = last[(last >= 0) & (last < psf.nfibre - 1)]
     if not len(last):
         return []
@@ -33,9 +34,10 @@ def too_close(psf: PsfModel, plan: Plan) -> list[str]:
 
 
 def _overlap(psf: PsfModel, fibre: int, wave: Array) -> float:
-    """What a continuum of one of a fibre and the next adds to the other's, relative to it: rows of icov, summed.
+    """The relative light that a continuum of a fibre and the next add to each other: rows of icov, summed.
 
-    All pixels count alike. By the errors of bright spots wings count more, and the overlap is up to ten times as large.
+    All pixels have equal weights. With the errors of bright spots wings count more, and the overlap is up to ten times
+    as large.
     """
     with borrowed() as arena:
         icov = ideal(psf, (fibre, fibre + 2), wave, arena).icov

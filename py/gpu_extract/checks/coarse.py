@@ -1,8 +1,8 @@
-"""Whether bins are so broad that light between them is in none of the model's spots.
+"""Checks whether bins are so broad that the model's spots miss the light between them.
 
-The model has the light of a bin at its middle. Let a_j be the sum over the pixels of spot(0) spot(j), j counting fine
-steps, n in a bin. A smooth spectrum has sum_j a_j for its A^T p, and the normal equations of bins of equal flux have
-sum_k a_(k n): with equal errors, what is found is of what it should be
+The model places the light of a bin at its centre. Let a_j be the sum over the pixels of spot(0) spot(j), with j in fine
+steps, n to a bin. A smooth spectrum has A^T p = sum_j a_j, and the normal equations of bins of equal flux have sum_k
+a_(k n). With equal errors, the ratio of the extracted to the true flux is
 
     (sum_j a_j / n) / (sum_k a_(k n))
 """
@@ -13,15 +13,15 @@ import numpy as np
 from gpu_extract.data import Array, PsfModel
 from gpu_extract.spots import centres, make_spots
 
-KEPT = 0.99          # of the flux of a smooth spectrum: with less the bins are too broad
-NARROW = 2.0         # rows from a bin to the next: no usable PSF has spots so sharp that these are too many
+KEPT = 0.99          # least share of the flux of a smooth spectrum: with less the bins are too broad
+NARROW = 2.0         # rows from a bin to the next that are never too many for a usable PSF
 FINE = 0.25          # rows from a step of the fine grid to the next
 PLACES = 3           # along the range
 REACH = 1.5          # stamps: farther spots do not overlap, even where rows are closer
 
 
 def too_coarse(psf: PsfModel, wavelength: tuple[float, float, float]) -> str:
-    """That a step is so long that FLUX of a smooth spectrum is too small, or nothing.
+    """A warning if the step is so long that FLUX of a smooth spectrum is too small, or nothing.
 
     wavelength: (first, last, step), Angstrom
     """
@@ -42,7 +42,7 @@ def too_coarse(psf: PsfModel, wavelength: tuple[float, float, float]) -> str:
 
 
 def _kept(overlaps: Array, per_bin: int) -> float:
-    """The share of a smooth spectrum's flux that bins of so many fine steps have; overlaps: (2 m + 1,) a_j."""
+    """The share of a smooth spectrum's flux in bins of this many fine steps; overlaps: (2 m + 1,) a_j."""
     middle = len(overlaps) // 2
     return float(overlaps.sum() / per_bin / overlaps[middle % per_bin::per_bin].sum())
 

@@ -15,7 +15,7 @@ from gpu_extract.spots import recipe
 
 WINDOWS = 192, 320    # bins of the small problem: the second if light reaches beyond the first, then
                       # twice as many and so on, until the whole decay is covered
-ITERATIONS = 12  # of the power iteration for the correlation between fibres: it is needed to a few per cent
+ITERATIONS = 12  # of the power iteration for the correlation between fibres, which is needed to a few per cent
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def lengths(most: int) -> Iterator[int]:
 
 
 def windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[tuple[Array, int]]:
-    """A stretch of so many bins around each end of the range, as far as the PSF reaches, and the bin of that end.
+    """A stretch of this many bins around each end of the range, as far as the PSF reaches, and the bin of that end.
 
     If that bin is within a quarter of the stretch from its end, another bin replaces it, since C differs there.
     """
@@ -55,7 +55,7 @@ def windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) ->
 
 def ideal(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena, *, apart: bool = False,
            there: bool = False) -> Sums:
-    """Normal equations of a few fibres where every pixel is good and has unit errors, on the CCD or not.
+    """Normal equations of a few fibres if every pixel, on the CCD or not, is good and has unit errors.
 
     apart: the fibres are moved side by side, so that none sees another and the image is small.
     there: only pixels between the CCD's left and right edge are good
@@ -187,7 +187,7 @@ def correlation(sums: Sums, d: int) -> float:
         half = lapack.dpbtrs(factors[0], between @ v, lower=1)[0]
         image = lapack.dpbtrs(factors[1], between.T @ half, lower=1)[0]
         size = float(np.linalg.norm(image))
-        if size == 0.0:       # squares of less than 1e-160 are 0, although the image is not
+        if size == 0.0:       # squares of numbers below 1e-160 are 0, although the image is not
             return 0.0
         square, v = size / float(np.linalg.norm(v)), image / size
     return square**0.5

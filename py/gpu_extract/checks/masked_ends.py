@@ -1,4 +1,4 @@
-"""A longer pad where masks or errors leave little of the cores of a fibre's spots at an end of the range."""
+"""Lengthens the pad if masks or errors leave little of the cores of a fibre's spots at an end of the range."""
 from dataclasses import replace
 
 import numpy as np
@@ -20,14 +20,15 @@ TELLS = 0.1      # of the median ivar of a fibre's middle pixels: a pixel with l
 # share of the cores' light, of all of them and of RUN that follow each other: with less on pixels that tell the margins
 # of probe.py may not cover the others. And of cores whose middle tells: with more the other pixels are not looked at
 LEAST, MIDDLES, RUN = (0.75, 0.25), (0.85, 0.5), 3
-EVERY = 4        # of a pad's bins, one is looked at,
-FEWEST = 8       # but of a short pad so many
+EVERY = 4        # of a pad's bins, one is examined,
+FEWEST = 8       # but at least this many of a short pad
 BESIDE = 2       # fibres on both sides that are measured along
 
 
 def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[float, float, float],
                  tolerance: float) -> Decay:
-    """The decay with a longer pad where pixels tell little of the cores of a fibre's spots at an end of the range.
+    """The decay, with a longer pad if pixels carry little information on the cores of a fibre's spots at an end of the
+    range.
 
     decay: with all pixels good. The fibres at the ends and in the middle of each row of such fibres are measured with
     the image's own ivar, and those beside them, through which light may reach them, too.
@@ -45,7 +46,8 @@ def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[fl
 
 
 def _outer(wave: Array, place: int, way: int) -> tuple[Array, int]:
-    """A stretch, see `windows`, with a quarter of it inside of the bin `place`: farther in, C is as well known."""
+    """A stretch, see `windows`, with a quarter of it inside the bin `place`, since C is equally well known farther
+    in."""
     quarter = len(wave) // 4
     first = max(place - quarter, 0) if way > 0 else 0
     return (wave[first:] if way > 0 else wave[:place + quarter + 1]), place - first
@@ -107,7 +109,7 @@ def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, way: int, image
     with borrowed() as arena:
         spots = recipe(psf, fibres, wave, arena)
         cut = make_cut(image, spots.y0[:, :nwave], spots.x0[:, :nwave], psf.stamp, arena)
-        # the usual case of a dead amplifier, and pixels that are no numbers, which are refused: nothing need be made
+        # the usual case of a dead amplifier, and pixels that are not numbers, which are refused: nothing to compute
         if not cut.root.any() or cut.seen[2] > 0:
             return np.zeros(1)
         icov = sums_of(psf, spots, cut, nwave, arena).icov

@@ -51,7 +51,7 @@ def most_ivar(image: Image) -> float:
     """
     noise = image.read_noise
     allowed = OF_NOISE / noise / noise if noise and noise > 0 else 0.0
-    if not 0.0 < float(_sample(image.ivar).max()) <= allowed < np.inf:        # else that is above the quantile, too
+    if not 0.0 < float(_sample(image.ivar).max()) <= allowed < np.inf:        # else the quantile is below it, too
         ivar = _good(image)
         if len(ivar) < FEWEST:
             return _LARGEST
@@ -61,8 +61,8 @@ def most_ivar(image: Image) -> float:
 
 
 def check_unit(image: Image) -> None:
-    """Raise InputError where an image is in a unit in which files have no room for its frame: they hold single
-    precision, and an ivar goes with the square of the unit."""
+    """Raise InputError if an image is in a unit in which its frame exceeds the single precision of files, as an ivar
+    scales with the square of the unit."""
     ivar = _good(image)
     if len(ivar) == 0 or (float(ivar.min()) >= _LEAST and float(ivar.max()) <= 1 / _LEAST):
         return
@@ -133,7 +133,7 @@ def none_odd(image: Image, place: slice, most: float | None, inside: tuple[int, 
              seen: Sequence[float]) -> bool:
     """Whether `find_odd` would find nothing in these columns, nor refuse anything.
 
-    inside: (first row, last + 1, first column, last + 1) of a part of the image of which that is known; seen: what is
+    inside: (first row, last + 1, first column, last + 1) of a part of the image for which that is known; seen: what is
     known, as for `may_be_odd`. Only the rest of the columns is looked at.
     """
     if may_be_odd(image, place, most, seen) or not (image.ivar.flags.c_contiguous and image.pix.flags.c_contiguous):
@@ -237,7 +237,7 @@ def _sample(array: np.ndarray) -> np.ndarray:
 
 
 def _good(image: Image) -> Array:
-    """Some of the image's ivar, those that are finite and above 0; all of them where rows of a sample have too few."""
+    """A sample of the image's finite ivar above 0; all of them if a sample of rows has too few."""
     for take in (_sample, np.ravel):
         ivar = take(image.ivar)
         good: Array = ivar[(ivar > 0) & (ivar < np.inf)]

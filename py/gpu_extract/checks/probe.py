@@ -20,19 +20,20 @@ from gpu_extract.spots import centres, corners, select
 # margins below cover masks.
 SAFETY_CUT = 0.02
 SAFETY_PATCH = 1.0
-LEAST = 1e-15    # of a number that is divided by
+LEAST = 1e-15    # least divisor
 STRAIGHT = 2.0   # bins by which neighbours may differ in rows: the margins cover them,
-CORRELATED = 0.3 # where C falls by no more than this over so many bins, as it does from a fibre to the next
-WIDER = 1.2      # by which steps are tried, up to one where that is below FINE
-FINE = 1e5       # the narrow band still holds there
+CORRELATED = 0.3 # if C falls by no more than this over as many bins as from a fibre to the next
+WIDER = 1.2      # factor of trial steps, up to one with a value below FINE
+FINE = 1e5       # the narrow band still holds up to it
 
 
 @dataclass(frozen=True)
 class Decay:
     """beyond: bins to add beyond the ends of the requested range; patch: bins of padding for a dense patch.
 
-    hidden: the least C_jj icov_jj of the bins measured, all pixels good: how much the other bins hide each (weak.py)
-    aslant: the bins of beyond that are there for neighbours, whose spots of the same wavelength lie in other rows
+    hidden: the least C_jj icov_jj of the measured bins, with all pixels good: how much the other bins hide each
+    (weak.py)
+    aslant: the part of `beyond` for neighbours, whose spots of the same wavelength lie in other rows
     """
 
     beyond: int
@@ -88,7 +89,7 @@ def _carries(block: Array, place: int, beyond: int, limit: float, most: int) -> 
 
 
 def _broadest(psf: PsfModel, wavelength: tuple[float, float, float]) -> set[int]:
-    """The fibre of each end in which the spots of two bins next to each other are the most alike."""
+    """The fibre at each end whose spots of adjacent bins are most alike."""
     found = set()
     for wave, _ in ideal.windows(psf, wavelength, 2):
         with borrowed() as arena:
@@ -99,7 +100,7 @@ def _broadest(psf: PsfModel, wavelength: tuple[float, float, float]) -> set[int]
 
 
 def _others(psf: PsfModel, wavelength: tuple[float, float, float], rate: float) -> list[tuple[int, float]]:
-    """Of a fibre itself and of each next one: how many bins away it has spots in the same rows, and its share in C.
+    """For a fibre itself and each next one: the distance in bins of its spots in the same rows, and its share in C.
 
     rate: by which C falls from bin to bin along a fibre. Where traces begin in other rows, C between a bin and those of
     the d-th next fibre is largest d slants away. It is smaller than along the fibre by the correlation of these two, or
@@ -123,7 +124,7 @@ def _others(psf: PsfModel, wavelength: tuple[float, float, float], rate: float) 
 
 
 def _slant(psf: PsfModel, wavelength: tuple[float, float, float]) -> float:
-    """By how many bins two neighbouring fibres differ at most where they have spots in the same row, at both ends."""
+    """The largest difference in bins of two neighbouring fibres' spots in the same row, at both ends."""
     y, x = centres(psf, (0, psf.nfibre), np.asarray(wavelength[:2], dtype=float))
     near = np.abs(np.diff(x, axis=0)) < psf.stamp[1]
     bins = np.abs(np.diff(y, axis=0)) / _rows(psf, wavelength)[1:]
@@ -131,7 +132,7 @@ def _slant(psf: PsfModel, wavelength: tuple[float, float, float]) -> float:
 
 
 def _rows(psf: PsfModel, wavelength: tuple[float, float, float]) -> Array:
-    """Rows from a bin to the next, of each fibre at both ends: (nfibre, 2)."""
+    """Rows from a bin to the next, for each fibre at both ends: (nfibre, 2)."""
     first, last, step = wavelength
     y = centres(psf, (0, psf.nfibre), np.clip([first, first + step, last, last - step], *psf.wavelength_range))[0]
     rows: Array = np.maximum(np.abs(y[:, ::2] - y[:, 1::2]), LEAST)
@@ -139,9 +140,9 @@ def _rows(psf: PsfModel, wavelength: tuple[float, float, float]) -> Array:
 
 
 def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float], tolerance: float, most: float) -> str:
-    """That the step is so fine that even good pixels hardly tell any bin from the next, or nothing.
+    """A warning if the step is so fine that even good pixels hardly distinguish adjacent bins, or nothing.
 
-    decay: as measured for this PSF, these wavelengths and this tolerance; most: decay.hidden of a step that will do
+    decay: as measured for this PSF, these wavelengths and this tolerance; most: decay.hidden of a sufficient step
     """
     if decay.hidden <= most:
         return ""
@@ -155,7 +156,8 @@ def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float]
 
 
 def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int) -> list[int]:
-    """Fibres of whose spots the CCD's left or right edge cuts off a part, or more, at an end of range or pad."""
+    """Fibres whose spots are cut off, partly or completely, by the CCD's left or right edge at an end of range or
+    pad."""
     first, last, step = wavelength
     wave = np.clip([first - pad * step, first, last, last + pad * step], *psf.wavelength_range)
     x0 = corners(psf, centres(psf, (0, psf.nfibre), wave))[1]
@@ -163,10 +165,10 @@ def _cut_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int)
 
 
 def _at_the_side(psf: PsfModel, fibre: int, wave: Array, place: int) -> list[Array]:
-    """The envelope of a fibre that the CCD's edge cuts off, from the part that is there; nothing where that is none.
+    """The envelope of a fibre that the CCD's edge cuts off, from the remaining part; nothing if there is none.
 
-    Wings alone look much the same from bin to bin: C falls off along the fibre far more slowly than where the spots'
-    cores are seen.
+    Wings alone are similar from bin to bin, so that C falls off along the fibre far more slowly than with the spots'
+    cores.
     """
     with borrowed() as arena:
         return ideal.scaled_envelope(ideal.ideal(psf, (fibre, fibre + 1), wave, arena, there=True).icov[:, 0], place)

@@ -59,7 +59,7 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str
 
 
 def _light(psf: PsfModel, sample: Array) -> tuple[Array, Array]:
-    """What the Gaussians of a spot hold of its light at least, and what a term of it comes to at most: (nfibre,)."""
+    """The least share of a spot's light in its Gaussians, and the largest contribution of a term: (nfibre,)."""
     gaussians = [_tables(c, sample) if c.tabulated else
                  evaluate(replace(c.gh, coeff=c.gh.coeff[0, 0]), (0, psf.nfibre), sample) for c in psf.cores]
     terms = [_most(c.gh.coeff) for c in psf.cores] + ([] if psf.tail is None else [_most(psf.tail.amp.coeff)])
@@ -74,7 +74,7 @@ def _tables(core: Core, sample: Array) -> Array:
 
 
 def _most(coeff: Array) -> Array:
-    """The most that a term of series comes to, (nfibre,); a bound on all, where that is no more than 1 / LIGHT."""
+    """The largest contribution of a term of series, (nfibre,); a bound on all, if that does not exceed 1 / LIGHT."""
     bound = coeff.shape[-1] * max(coeff.max(), -coeff.min())
     if bound <= 1 / LIGHT:
         return np.full(coeff.shape[-2], bound)
@@ -104,7 +104,7 @@ def remaining(psf: PsfModel, dropped: Container[int]) -> PsfModel:
 def _finite(psf: PsfModel) -> np.ndarray:
     """(nfibre,) whether every coefficient of the fibre is finite."""
     good = np.ones(psf.nfibre, dtype=bool)
-    for s in replace(psf, own=None).series():       # wavelengths of their own are judged elsewhere
+    for s in replace(psf, own=None).series():       # own wavelengths are checked elsewhere
         finite = np.isfinite(s.coeff)
         if not finite.all():
             good &= finite.all(axis=(*range(s.coeff.ndim - 2), -1))
@@ -145,7 +145,7 @@ def _rivals(x: Array, fibre: int, others: IntArray) -> IntArray:
 
 
 def _in_place(x: Array, fibre: int, certain: IntArray) -> bool:
-    """Whether a trace lies where the two certain fibres about it, or the two next to it, would have it."""
+    """Whether a trace lies where the two certain fibres around it, or the two next to it, predict."""
     if len(certain) < 2:
         return False
     first = np.clip(np.searchsorted(certain, fibre) - 1, 0, len(certain) - 2)
@@ -155,7 +155,7 @@ def _in_place(x: Array, fibre: int, certain: IntArray) -> bool:
 
 
 def _ranks(x: Array) -> IntArray:
-    """Of each trace its place, from 1, in the longest selections in which each x exceeds the last; 0: in none of them.
+    """The place of each trace, from 1, in the longest selections in which each x exceeds the last; 0: in none of them.
 
     x: (n, nwave). It exceeds another if it does by APART or more everywhere.
     """

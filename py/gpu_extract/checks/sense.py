@@ -1,14 +1,14 @@
-"""Do image and PSF belong together? Checked before any work, and again on the result.
+"""Checks that image and PSF belong together, before any work, and again on the result.
 
 Identity: header cards that both files have, CAMERA and the others of IDENTITY, must agree. A card that one file lacks
 decides nothing.
 
-Where the light lies: on the traces, or between them. Some stretches of some pairs of neighbouring traces are looked at
-across the dispersion, from one trace to the other. Where that profile rises well above its own scatter, the middle is
-compared with the higher end: a fibre's light is below it as long as traces are less than about a fourth of the pitch
-beside the light, also where just one of the two is lit, or neither beside a star; it is above as often as below where
-traces have nothing to do with the light. An image without light, or with few fibres lit, gives no verdict.
-A quarter of the pairs is looked at first; where they leave no doubt that the light is on the traces, others are not.
+Place of the light: on the traces, or between them. Profiles across the dispersion, from one trace to the next, are
+examined in some stretches of some pairs of traces. Where a profile rises well above its own scatter, its middle is
+compared with its higher end. The middle is lower as long as traces are less than about a fourth of the pitch beside the
+light, even if just one of the two is lit, or neither beside a star. If the traces are unrelated to the light, it is
+higher as often as lower. An image without light, or with few lit fibres, gives no verdict. A quarter of the pairs is
+examined first; if they show clearly that the light is on the traces, the others are skipped.
 """
 import re
 from collections.abc import Iterable, Mapping
@@ -33,12 +33,12 @@ POSITIONS = 9  # positions from trace to trace
 LEAST_PITCH = 3.0      # pixels: closer traces leave no dark gap between them
 SEEN = 8.0             # rise of a profile in units of its error: noise alone reaches it once in 1e7
 FEWEST, FEWEST_PAIRS = 20, 10    # stretches with light, and pairs, that a verdict needs
-FIRST = 4              # one in so many of the pairs is looked at first: where CLEAR of their stretches have light and
+FIRST = 4              # one in this many of the pairs is examined first: if CLEAR of their stretches have light and
 CLEAR, SURE = 40, 0.02   # SURE of it lies between traces at most, ASTRAY of all does by chance once in 600
-MISFIT = 1.25          # chi2pix of a bundle above which it is told: noise 12 % above what ivar says, or another PSF
-OVERFIT = 0.25         # and below: x takes away 0.33 / (sigma x in pixels) of it at most, the mean leverage of pixels
+MISFIT = 1.25          # chi2pix of a bundle that brings a warning: noise 12 % above that of ivar, or another PSF
+OVERFIT = 0.25         # and below this: x removes at most 0.33 / (sigma x in pixels) of it, the mean leverage of pixels
 SMALL_PSFERR = 0.02    # a larger psferr lowers chi2 by itself: no verdict on a low one
-DARK = -1.0            # errors of the usual flux below which it is told: noisy weights of faint light leave -0.5
+DARK = -1.0            # typical flux in errors that brings a warning; noisy weights of faint light cause -0.5
 MANY = 100             # good bins that a median needs
 _ELECTRONS = re.compile(r"(e-?|electrons?|ph|photons?)(/pix(el)?)?", re.IGNORECASE)
 
@@ -55,7 +55,7 @@ def compare(image: Image, psf: PsfModel, config: ExtractConfig) -> list[str]:
 
 
 def strangers(cards: Iterable[Card], identity: Mapping[str, str], name: str) -> str:
-    """How the headers of image and PSF contradict each other, or nothing."""
+    """Contradictions between the headers of image and PSF, in words, or nothing."""
     of_image = identity_of({card.key: card.value for card in cards})
     return ", ".join(f"the image's {key} is {of_image[key]}, that of {name} is {theirs}"
                      for key, theirs in identity.items()
@@ -83,7 +83,7 @@ def _sizes(image: Image, psf: PsfModel) -> list[str]:
 
 
 def in_electrons(unit: str) -> bool:
-    """Whether a unit, as people spell it, is that of counted electrons, or photons."""
+    """Whether a unit, in any usual spelling, is that of counted electrons or photons."""
     return bool(_ELECTRONS.fullmatch(unit.strip()))
 
 
@@ -99,7 +99,7 @@ def _unit(image: Image) -> list[str]:
 
 
 def _inverse_square(unit: str, of: str) -> bool:
-    """Whether a unit, as people spell it, is 1 / the square of another one; of: empty for electrons."""
+    """Whether a unit, in any usual spelling, is 1 / the square of another one; of: empty for electrons."""
     found = re.fullmatch(r"1/(.+)2|(.+)-2", re.sub(r"[\s()*^]", "", unit))
     base = found and (found[1] or found[2])
     if not base:
@@ -108,9 +108,9 @@ def _inverse_square(unit: str, of: str) -> bool:
 
 
 def astray(image: Image, psf: PsfModel, config: ExtractConfig) -> str:
-    """That the image's light does not lie on the PSF's traces, or nothing.
+    """A sentence if the image's light does not lie on the PSF's traces, or nothing.
 
-    Some of the pairs, all across the image, are enough where their verdict is clear.
+    Some pairs, spread over the image, suffice if their verdict is clear.
     """
     pair, below, rise = profiles(image, psf, config, FIRST)
     if len(pair) >= CLEAR and _share(below, rise) <= SURE:
@@ -126,27 +126,28 @@ def astray(image: Image, psf: PsfModel, config: ExtractConfig) -> str:
 
 
 def _share(below: Array, rise: Array) -> float:
-    """How much of the light lies between traces."""
+    """The share of the light between traces."""
     weights = np.sqrt(rise)
     return float(weights[below < 0].sum() / weights.sum())
 
 
 def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
              every: int = 1) -> tuple[IntArray, Array, Array]:
-    """Of each stretch with light: its first fibre, how far the middle is below the higher end, the rise, in errors.
+    """For each stretch with light: its first fibre, the drop of the middle below the higher end, and the rise, in
+    errors.
 
-    Stretches with a bad pixel, or not wholly on the image, are left out. every: one in so many of the pairs
+    Stretches with a bad pixel, or not wholly on the image, are left out. every: one in this many of the pairs
     """
     ends = config.wavelength[0] / config.wave_factor, config.wavelength[1] / config.wave_factor
     fibre, places = known(psf, ("stretches", image.shape, ends, every),
                           lambda: _stretches(image.shape, psf, ends, every))
-    ivar = image.ivar.reshape(-1)[places]       # of an image as one row: so they are found twice as fast
+    ivar = image.ivar.reshape(-1)[places]       # of an image as one row, which is twice as fast
     good = (ivar > 0).all(axis=(1, 2))
     if not good.any():
         return fibre[good], np.empty(0), np.empty(0)
     fibre, ivar, pix = fibre[good], ivar[good], image.pix.reshape(-1)[places[good]].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        # in sigmas of the stretch: units do not count
+        # in sigmas of the stretch, so that units do not matter
         light = pix * np.sqrt(medians(ivar.reshape(len(ivar), -1)))[:, None, None]
         light.sort(axis=2)
         kept = light[..., EXTREMES:LENGTH - EXTREMES]
@@ -163,7 +164,7 @@ def profiles(image: Image, psf: PsfModel, config: ExtractConfig,
 def medians(rows: Array) -> Array:
     """np.median of each row, in double precision, at a third of its time: there must be no NaN.
 
-    The rows are sorted. Halves are added: the sum of two numbers may have no room.
+    The rows are sorted. Halves are added, because the sum of two numbers may overflow.
     """
     rows.sort(axis=1)
     count = rows.shape[1]
@@ -174,13 +175,13 @@ def _stretches(shape: tuple[int, int], psf: PsfModel, ends: tuple[float, float],
                every: int) -> tuple[IntArray, IntArray]:
     """First fibres, and pixels (n, POSITIONS, LENGTH) in an image as one row, of the stretches wholly on it.
 
-    ends: of the wavelengths wanted
+    ends: of the requested wavelengths
     """
     low, high = psf.wavelength_range
     wave = np.linspace(max(ends[0], low), min(ends[1], high), STRETCHES + 2)
     with np.errstate(all="ignore"):
         y, x = centres(psf, (0, psf.nfibre), wave)
-        near = np.flatnonzero(((x >= 0) & (x < shape[1])).any(axis=1))       # a cut image has few of the fibres
+        near = np.flatnonzero(((x >= 0) & (x < shape[1])).any(axis=1))       # a cropped image has few of the fibres
         begin, end = (int(near[0]), int(near[-1]) + 1) if len(near) else (0, 0)
         y, x = y[begin:end], x[begin:end]
         slope = np.gradient(x, axis=1) / np.gradient(y, axis=1)
@@ -225,7 +226,7 @@ def misfits(frame: Frame) -> list[str]:
 
 
 def _below_zero(frame: Frame) -> list[str]:
-    """A sentence on a frame most of whose flux is below 0, as no light is."""
+    """A sentence on a frame whose flux is mostly negative."""
     good = frame.mask == 0
     count, below = np.count_nonzero(good), np.count_nonzero(good & (frame.flux < 0))
     if count < MANY or 2 * below < count:

@@ -1,9 +1,9 @@
-"""Kernels are compiled ahead of their first use: side by side, by short-lived processes, counted.
+"""Compiles kernels ahead of their first use, in parallel by short-lived processes, with progress.
 
-What runs need is known beforehand (kernel_list). Whatever of it is not in the cache is compiled by processes of their
-own, on the cores that the ranks of a node have; processes of other jobs that want the same share the work
-(kernel_claims). A rank only starts them, waits, and tells how far they are. When they are done a mark is left for the
-problem, so that the next start looks at one file.
+The kernels of a run are known beforehand (kernel_list). Missing ones are compiled by separate processes, on the cores
+of a node's ranks. Processes of other jobs that need the same kernels share the work (kernel_claims). A rank only starts
+the processes, waits, and shows their progress. At the end a mark is left for the problem, so that the next start checks
+only one file.
 """
 import json
 import shutil
@@ -30,17 +30,17 @@ from gpu_extract.seams import Comm, Recorder
 
 check_version(numba)
 
-Tell = Callable[[int, int, float], None]      # kernels done, kernels in all, seconds that are left
-MOST = 16                  # processes at once; each takes 200 MB
-FEW = 1.0                  # CPU seconds of compiling for which no process is started
-UNUSED = 30 * 86400.0      # seconds after which a folder that nobody has used is removed
+Tell = Callable[[int, int, float], None]      # kernels done, kernels in all, seconds left
+MOST = 16                  # largest number of processes at once; each takes 200 MB
+FEW = 1.0                  # CPU seconds of compiling below which no process is started
+UNUSED = 30 * 86400.0      # seconds after which an unused folder is removed
 _DAY, _PAUSE = 86400.0, 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _WORK = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from gpu_extract.first_use import work; work()"
 
 
 def is_ready(mark: str) -> bool:
-    """Whether the kernels of a problem were there once; the folder is then kept for another while."""
+    """Whether the kernels of a problem were compiled before; the folder's age is then reset."""
     kept = store()
     if kept is None or not kept.marked(mark):
         return False
@@ -52,9 +52,9 @@ def is_ready(mark: str) -> bool:
 
 
 def get_ready(kernels: Callable[[], Sequence[Kernel]], mark: str, comm: Comm, recorder: Recorder, tell: Tell) -> int:
-    """Compile what is not yet compiled; all ranks call this. Returns how many kernels this rank has waited for.
+    """Compile missing kernels; all ranks call this. Returns the number of kernels that this rank has waited for.
 
-    kernels: called where there is no mark on some node; tell: called on rank 0
+    kernels: called if some node has no mark; tell: called on rank 0
     """
     if not comm.asked(lambda: not is_ready(mark)):
         return 0
@@ -74,9 +74,9 @@ def get_ready(kernels: Callable[[], Sequence[Kernel]], mark: str, comm: Comm, re
 
 def compile_all(kernels: Callable[[], Sequence[Kernel]], number: int = 0, ranks: int = 1,
                 tell: Tell | None = None, *, few: float = FEW) -> int:
-    """Compile what is missing, as one of `ranks` on this node that do; returns how many that were.
+    """Compile missing kernels, as one of `ranks` on this node; returns their number.
 
-    few: CPU seconds of compiling that are left to whoever needs the kernels
+    few: CPU seconds of compiling below which kernels are compiled when they are needed
     """
     kept = store()
     if kept is None or kept.folder is None:
@@ -107,7 +107,7 @@ def compile_all(kernels: Callable[[], Sequence[Kernel]], number: int = 0, ranks:
 
 
 def _started(missing: Sequence[Kernel], count: int) -> list["subprocess.Popen[str]"]:
-    """Processes that compile; none where the system does not let us."""
+    """The compiling processes; none if the system does not allow any."""
     found = []
     with suppress(OSError):
         for _ in range(count):
@@ -122,7 +122,7 @@ def _started(missing: Sequence[Kernel], count: int) -> list["subprocess.Popen[st
 
 def _watch(kept: Store, missing: Sequence[Kernel], workers: Sequence["subprocess.Popen[str]"], estimate: "Estimate",
            tell: Tell | None) -> None:
-    """Wait until all is there; what no process makes is made here."""
+    """Wait until all kernels exist; those that no process makes are made here."""
     left, said = list(missing), -1
     while left:
         alive = any(worker.poll() is None for worker in workers)
@@ -134,7 +134,7 @@ def _watch(kept: Store, missing: Sequence[Kernel], workers: Sequence["subprocess
             break
         sleep(_PAUSE)
     for kernel in left:
-        if kept.folder is None:             # nothing can be kept any more: each process compiles what it needs itself
+        if kept.folder is None:             # nothing can be cached any more: each process compiles its own kernels
             return
         compile_one(kernel)
     if tell is not None and left:
@@ -142,7 +142,7 @@ def _watch(kept: Store, missing: Sequence[Kernel], workers: Sequence["subprocess
 
 
 def compile_one(kernel: Kernel) -> None:
-    """Compile a kernel of the list. One that takes other arguments by now is left to whoever needs it."""
+    """Compile a kernel of the list. One whose arguments have changed is compiled when it is needed."""
     try:
         kernel.dispatcher.compile(kernel.types)
     except (NumbaError, TypeError):
@@ -163,14 +163,14 @@ def _out_of_date(kernel: Kernel) -> None:
 
 
 class Estimate:
-    """How long it will take: at first by how fast this machine does something else, then by what is done."""
+    """The time left: at first from a benchmark of this machine, then from the progress."""
 
     def __init__(self, kernels: Sequence[Kernel], at_once: int):
         self._all, self._at_once = sum(kernel.seconds for kernel in kernels), at_once
         self._slower, self._start = unit() / unit_then(), now()
 
     def left(self, kernels: Sequence[Kernel]) -> float:
-        """Seconds, with these still to be done; the longest come first, and those under way are half done."""
+        """Seconds for these remaining kernels; the longest come first, and those in progress are half done."""
         rest = sum(kernel.seconds for kernel in kernels)
         rest -= sum(kernel.seconds for kernel in kernels[:self._at_once]) / 2 if rest < self._all else 0.0
         done = max(self._all - rest, 1e-9)
@@ -179,9 +179,9 @@ class Estimate:
 
 
 def unit() -> float:
-    """CPU seconds that a bit of Python takes here and now: compiling is Python, too.
+    """CPU seconds of a piece of Python on this machine, as compiling also runs Python.
 
-    Not by the clock: processes that were just started load their libraries at this moment, and would count.
+    It is not wall-clock time, in which processes that load their libraries at this moment would count.
     """
     found = []
     for _ in range(5):
@@ -193,7 +193,8 @@ def unit() -> float:
 
 
 def work() -> None:
-    """Be one of the processes: compile what nobody else does, from the list on standard input; end when that ends."""
+    """Run as one of the processes: compile the kernels listed on standard input that no other process compiles; end
+    with the input."""
     rows = json.loads(sys.stdin.readline())
     Thread(target=_end_with_starter, daemon=True).start()
     take_turns()
@@ -207,7 +208,7 @@ def work() -> None:
 
 
 def _end_with_starter() -> None:
-    """Whoever has started this process has ended, or wants no more."""
+    """End this process when its starter has ended, or closes its input."""
     import os
 
     sys.stdin.read()
@@ -215,7 +216,7 @@ def _end_with_starter() -> None:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove the other folders of kernels beside one that nobody has used for UNUSED seconds, by the disk's clock."""
+    """Remove other kernel folders beside this one that were unused for UNUSED seconds, by the disk's clock."""
     with suppress(OSError):
         latest = folder.stat().st_mtime
         for other in folder.parent.iterdir():

@@ -1,8 +1,8 @@
-"""Of processes that need the same kernel at once one compiles it, and the others wait for it.
+"""Claims on kernels: of several processes that need the same kernel, one compiles it and the others wait.
 
-A claim (io.whose) is a lock on a file beside where the kernel will be, which ends with its process on any machine.
-Where files cannot be locked all have it, and one that takes too long is not waited for: whoever does not wait compiles
-the kernel, too, which costs time and nothing else.
+A claim (io.whose) is a lock on a file beside the kernel's file, which ends with its process on any machine. If files
+cannot be locked, all processes get the claim. Waiting has a limit: a process that does not wait also compiles the
+kernel, which only costs time.
 """
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from gpu_extract.kernels.kernel_cache import turns
 from gpu_extract.kernels.kernel_store import Store
 from gpu_extract.perf.clock import now, sleep
 
-PATIENCE = 900.0         # seconds for another process
-_PAUSE = 0.05            # seconds between two looks
+PATIENCE = 900.0         # seconds to wait for another process
+_PAUSE = 0.05            # seconds between two checks
 
 
 class Claims:
     """What this process is making; kernel_cache asks before it compiles, and tells when it has."""
 
     def __init__(self) -> None:
-        self._ours: dict[str, Claim] = {}           # by any thread: no two compile at once
+        self._ours: dict[str, Claim] = {}           # by any thread, as no two compile at once
 
     def take(self, kept: Store, name: str) -> bytes | None:
-        """The kernel, where another process is making it and one can wait for that; None: it is for us to make."""
+        """The kernel, if another process makes it in time; None: this process has to make it."""
         if kept.folder is None:
             return None
         path, start = kept.folder / name, now()
@@ -35,7 +35,7 @@ class Claims:
             mine = claim(path)
         if mine is not None:
             self._ours[name] = mine
-        content = kept.load(name)            # whoever had the claim may have been done just now
+        content = kept.load(name)            # the previous holder may have just finished
         if content is not None:
             self.release(kept, name)
         return content
@@ -52,7 +52,7 @@ class Claims:
 
 
 def is_claimed(folder: Path, name: str) -> bool:
-    """Whether another process is making a kernel, as far as that can be told."""
+    """Whether another process is making a kernel, as far as known."""
     return is_held(lock_name(folder / name)) is True
 
 

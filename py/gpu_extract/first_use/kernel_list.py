@@ -1,9 +1,9 @@
-"""Which kernels there are, for which types and numbers: what is compiled ahead of its first use.
+"""The list of kernels, with their types and numbers, that are compiled ahead of their first use.
 
-The list is etc/kernels.json, made by bench/kernel_list.py from what runs of all kinds ask for: by use, "simulate",
-"extract" (every extraction), "passes" (those of several passes) or "some" (few do), and "band", what is written out
-for half-bands. A kernel that is not in
-the list is compiled when it is first needed, which costs time and is said.
+The list is etc/kernels.json, made by bench/kernel_list.py from runs of all kinds. Its parts are the uses "simulate",
+"extract" (every extraction), "passes" (several passes) and "some" (a few extractions), and "band" for kernels that are
+specialised for half-bands. A kernel that is not in the list is compiled when it is first needed, which costs time and
+is logged.
 """
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from gpu_extract.normal import LEAST
 from gpu_extract.plan import make_plan
 
 SIMULATE, EXTRACT, PASSES, SOME, BAND = "simulate", "extract", "passes", "some", "band"
-_PAD, _DISTANCES = 16, 2      # bins beyond the ends, and distances of fibres, that are looked at
+_PAD, _DISTANCES = 16, 2      # bins beyond the ends, and distances of fibres, that are examined
 _FAR = 1e9                   # pixels: off any CCD
 # Up to such a sigma of the PSF along the trace, in bins, S seldom needs more diagonals than so many beyond icov's.
 # Measured: it is 0.74 in the r camera, whose 500 simulated fibres need two widths; 0.82 in b, which needs four; 0.96 in
@@ -39,8 +39,8 @@ _SAMPLES = 16                # wavelengths at which it is looked at
 class Kernel:
     """One kernel for one set of types.
 
-    module, name: of the function, or of what makes it for some `numbers`; arguments: its types as JSON, see `spelt`
-    seconds: that compiling it takes, on the machine on which the list was made
+    module, name: of the function, or of its factory for some `numbers`; arguments: its types as JSON, see `spelt`
+    seconds: of compiling it, on the machine on which the list was made
     """
 
     module: str
@@ -57,17 +57,17 @@ class Kernel:
 
     @property
     def types(self) -> tuple[Any, ...]:
-        """Of its arguments, as numba has them."""
+        """numba's types of its arguments."""
         return tuple(read_type(each) for each in json.loads(self.arguments))
 
     @property
     def file(self) -> str:
-        """What it is kept as."""
+        """The name of its file in the cache."""
         return name_of(self.dispatcher.py_func, self.types)
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Its name for display."""
         return f"{self.name}{list(self.numbers) if self.numbers else ''}"
 
 
@@ -78,18 +78,18 @@ def _table() -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 
 def unit_then() -> float:
-    """What first_use.unit() gave when the list was made."""
+    """The value of first_use.unit() when the list was made."""
     return _table()["unit"][0]["seconds"]
 
 
 def listed(*uses: str) -> list[Kernel]:
-    """The kernels of some uses that are not written out for a half-band."""
+    """The kernels of some uses that are not specialised for a half-band."""
     return [_kernel(row, {}) for use in uses for row in _table()[use]]
 
 
 def for_bands(bands: Iterable[tuple[int, int]], ndiag: int, broader: int | None = None) -> list[Kernel]:
-    """The kernels that are written out for half-bands (own, hw) of a fibre and of a bundle, for all widths that S may
-    have, or for those of icov's half-band and up to `broader` more."""
+    """The kernels that are specialised for half-bands (own, hw) of a fibre and of a bundle, for all widths that S may
+    have, or for those from icov's half-band up to `broader` more."""
     found = {}
     for own, hw in bands:
         widths = Limits().widths(max(own, LEAST), max(hw, LEAST)) if hw <= NARROW else []
@@ -107,7 +107,8 @@ def _kernel(row: Mapping[str, Any], numbers: Mapping[str, int]) -> Kernel:
 
 
 def bands_of(psf: PsfModel, config: ExtractConfig) -> set[tuple[int, int]]:
-    """Half-bands (own, hw) of the bundles of a job, nearly always: without any kernel, and without the CCD's edge."""
+    """Half-bands (own, hw) of the bundles of a job, nearly always exact: computed without any kernel, and without the
+    CCD's edge."""
     plan = make_plan(psf, config, _PAD)
     (ny, nx), found = psf.stamp, set()
     for first, last in plan.bundles:
@@ -121,7 +122,8 @@ def bands_of(psf: PsfModel, config: ExtractConfig) -> set[tuple[int, int]]:
 
 
 def broader(psf: PsfModel, config: ExtractConfig) -> int | None:
-    """The diagonals beyond icov's that nearly always do, the fewer the wider the bins are (BROADER); None: all do."""
+    """The diagonals beyond icov's that nearly always suffice, fewer for wider bins (BROADER); None: any number may be
+    needed."""
     if psf.tabulated:                     # its sigma is the distance of its knots
         return None
     wave, fibres = np.linspace(*psf.wavelength_range, _SAMPLES), range(psf.nfibre)
@@ -138,9 +140,9 @@ def _series(series: Legendre, fibres: range, wave: Array) -> Array:
 
 
 def _reach(one: tuple[Array, Array], other: tuple[Array, Array], stamp: tuple[int, int]) -> int:
-    """The most bins between spots of two fibres that overlap, for as many pairs as there are; -1 where none does.
+    """The most bins between overlapping spots of two fibres, over all pairs; -1 if none overlap.
 
-    No more than NARROW + 1: beyond NARROW no kernel is written out for a half-band, and an absurd step has thousands.
+    At most NARROW + 1: beyond NARROW no kernel is specialised for a half-band, and an absurd step has thousands.
     """
     nwave = one[0].shape[1]
     for k in reversed(range(min(nwave, NARROW + 2))):
@@ -152,7 +154,7 @@ def _reach(one: tuple[Array, Array], other: tuple[Array, Array], stamp: tuple[in
 
 
 def spelt(kind: Any) -> Any:
-    """A numba type as JSON: its name, or ["array", item, dimensions, layout, whether it can be written to], or a list
+    """A numba type as JSON: its name, or ["array", item, dimensions, layout, whether it is writable], or a list
     that begins with "tuple", or with the name of a named tuple, module.Class. Raises TypeError for any other."""
     if isinstance(kind, types.Array):
         return ["array", str(kind.dtype), kind.ndim, kind.layout, kind.mutable]

@@ -1,10 +1,10 @@
-"""numba's cache of compiled kernels, by our own rules (kernel_store), in place of the one that it has for any function.
+"""A cache of compiled kernels with the rules of kernel_store, which replaces numba's own.
 
-numba looks at the file that a kernel stands in, and at no other: after an edit of a helper or a constant elsewhere it
-goes on with what it has. It believes whatever is in its files, and keeps an index of them that two writers can mix up.
+numba checks only the file that contains a kernel: after an edit of a helper or a constant elsewhere it uses the old
+kernel. It trusts the content of its files, and keeps an index of them that two writers can corrupt.
 
-`install` has it make a `KernelCache` for each function of this package that asks for a cache; other packages' functions
-keep numba's. Which kernels are compiled can be watched: `watchers` are told of each.
+`install` makes numba use a `KernelCache` for each cached function of this package; functions of other packages keep
+numba's. Compilations can be watched: `watchers` are called for each.
 """
 import hashlib
 import logging
@@ -28,17 +28,17 @@ log = logging.getLogger(PACKAGE)
 _numbas = caching.FunctionCache
 
 Watcher = Callable[[str], AbstractContextManager[object]]
-watchers: list[Watcher] = []     # called with a kernel's name; what they return is entered while that is compiled
+watchers: list[Watcher] = []     # called with a kernel's name; they return a context for its compilation
 
 
-turns: list[Any] = []            # a kernel_claims.Claims, where processes take turns at compiling
-_at_first: list[str] = []        # the digest of what was imported, or nothing where it is not to be told
+turns: list[Any] = []            # a kernel_claims.Claims, if processes share the compiling
+_at_first: list[str] = []        # the digest of the imported sources, or empty if unknown
 
 
 def install() -> None:
-    """Use our cache for our functions. To be called before the first of them is defined."""
+    """Use this cache for functions of this package. Call it before the first of them is defined."""
     if vars(dispatcher)["FunctionCache"] is not _cache_of:
-        _at_first[:] = _digest()       # now: what is imported later is what was digested, see save_overload
+        _at_first[:] = _digest()       # now, so that later imports match the digest, see save_overload
         vars(dispatcher)["FunctionCache"] = _cache_of
         event.register("numba:compile", _Listener())
 
@@ -53,12 +53,12 @@ def _digest() -> list[str]:
 
 @cache
 def store() -> Store | None:
-    """Where this process keeps kernels; None: nowhere."""
+    """The store of this process; None: there is none."""
     return Store(_at_first[0], places()) if _at_first else None
 
 
 def name_of(function: Any, args: Any) -> str:
-    """The name under which a kernel for arguments of some types is kept: readable at first, then what tells all."""
+    """The name of a kernel for these argument types in the cache: a readable part, then a digest of everything."""
     where = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__.replace('.<locals>.kernel', '')}"
     known = constants(function)
     told = f"{function.__module__} {function.__qualname__} {function.__code__.co_firstlineno} {known} {args}"
@@ -67,7 +67,7 @@ def name_of(function: Any, args: Any) -> str:
 
 
 def constants(function: Any) -> dict[str, Any]:
-    """What a kernel is written out for: the values that its closure holds, all plain ones."""
+    """The values for which a kernel is specialised: those of its closure, all plain."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     found = {name: cell.cell_contents for name, cell in cells}
     for name, value in found.items():
@@ -78,7 +78,7 @@ def constants(function: Any) -> dict[str, Any]:
 
 
 class KernelCache(caching._Cache):
-    """What numba asks for one function's kernels: those of a store."""
+    """numba's cache of one function's kernels, in a store."""
 
     def __init__(self, function: Any, where: Callable[[], Store | None] = store):
         self._function, self._where, self._enabled = function, where, True
@@ -95,10 +95,10 @@ class KernelCache(caching._Cache):
         self._enabled = False
 
     def flush(self) -> None:
-        """Kernels are never removed one by one: those of other sources have other names."""
+        """Does nothing: kernels are never removed singly, because those of other sources have other names."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The kernel for a signature, None where it must be compiled."""
+        """The kernel for a signature, None if it must be compiled."""
         kept = self._where()
         if kept is not None and self._enabled:
             name = name_of(self._function, sigutils.normalize_signature(sig)[0])
@@ -109,13 +109,13 @@ class KernelCache(caching._Cache):
             try:
                 if content is not None:
                     return load_kernel(target_context, content)
-            except Exception as error:      # whatever it is: a kernel that cannot be loaded is compiled
+            except Exception as error:      # any error: a kernel that cannot be loaded is compiled
                 kept.discard(name, f"it cannot be loaded ({type(error).__name__})")
         target_context.refresh()
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a kernel, unless the sources have changed since this process has read them."""
+        """Store a kernel, unless the sources have changed since this process has read them."""
         kept = self._where()
         if kept is None or not self._enabled:
             return
@@ -132,7 +132,7 @@ def _cache_of(function: Any) -> Any:
 
 
 def _title(made: Any, args: Any) -> str:
-    """What is said to be compiled: a kernel's name, or what there is of one for a function that is not kept."""
+    """The name of a compilation for messages: a kernel's name, or a partial one for a function that is not cached."""
     function = made.py_func
     if isinstance(getattr(made, "_cache", None), KernelCache):
         return name_of(function, args)
@@ -140,7 +140,7 @@ def _title(made: Any, args: Any) -> str:
 
 
 class _Listener(event.Listener):
-    """Tells watchers of each compilation that was not asked for by another one."""
+    """Calls watchers for each compilation that is not part of another one."""
 
     def __init__(self) -> None:
         self._open: list[ExitStack] = []           # compilations nest, and no two threads compile at once
@@ -160,7 +160,7 @@ class _Listener(event.Listener):
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Under this a watcher is told of each kernel that is compiled."""
+    """Context in which a watcher is called for each compiled kernel."""
     watchers.append(watcher)
     try:
         yield

@@ -1,4 +1,5 @@
-"""A digest of all that kernels are made from: sources and constants, the compiler, its settings, the processor."""
+"""A digest of everything that kernels are made from: sources and constants, the compiler, its settings, the
+processor."""
 import hashlib
 import os
 import sys
@@ -7,10 +8,10 @@ from collections.abc import Iterator
 import numba
 import numpy
 from numba.core import config
-from numba.core.codegen import ll as binding  # what numba asks for the processor
+from numba.core.codegen import ll as binding  # numba's source of the processor's name
 
-FORMAT = 1             # raise it with every change of how entries are named or written
-# folders and files of what kernels are made from; beside them every room's own kernels, files that begin with "simd_"
+FORMAT = 1             # raise it with every change in the names or the layout of entries
+# folders and files that kernels are made from, in addition to each room's own kernels in files that begin with "simd_"
 MADE_FROM = ("vectors", "kernels/arena.py", "kernels/compile", "arrays.py",
              "simulate/counter.py", "simulate/noise.py")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -19,7 +20,7 @@ _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "CPU_NAME"
 
 
 def sources(package: str = _PACKAGE) -> Iterator[str]:
-    """The files whose text decides what kernels are: MADE_FROM, and all that begin with "simd_"."""
+    """The files whose text determines kernels: MADE_FROM, and all that begin with "simd_"."""
     for folder, below, names in os.walk(package):
         below[:] = sorted(name for name in below if name != "__pycache__")
         for name in sorted(names):
@@ -30,7 +31,7 @@ def sources(package: str = _PACKAGE) -> Iterator[str]:
 
 
 def digest(package: str = _PACKAGE) -> str:
-    """64 hex digits. Raises OSError where a source cannot be read."""
+    """64 hex digits. Raises OSError if a source cannot be read."""
     facts = (FORMAT, sys.version, numba.__version__, sys.modules["llvmlite"].__version__, numpy.__version__,
              binding.get_process_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(),
              [getattr(config, name, None) for name in _SETTINGS])

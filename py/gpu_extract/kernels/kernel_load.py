@@ -1,12 +1,12 @@
-"""A kernel from what was kept of it, without what only compiling needs.
+"""Loads a cached kernel, without the parts that only compiling needs.
 
-Beside its machine code a kernel is kept as LLVM's bitcode, for other kernels that are compiled with it. numba parses
-that whenever it loads a kernel, and asks LLVM for the name of everything in it: three quarters of the time. Here that
-is put off until a kernel is compiled that calls this one. What numba imports for a kernel, the module of each of its
-functions, is not imported: only code in numba's object mode looks into it, and numba.np.arraymath alone brings
-scipy.linalg, 0.1 s.
+In addition to its machine code a kernel is stored as LLVM bitcode, for other kernels that are compiled with it. numba
+parses this whenever it loads a kernel, and asks LLVM for the name of everything in it, which takes three quarters of
+the time. Here parsing is deferred until a kernel that calls this one is compiled. The modules that numba would import
+for a kernel, one for each of its functions, are not imported: only code in numba's object mode needs them, and
+numba.np.arraymath alone loads scipy.linalg, which takes 0.1 s.
 
-Both lean on what numba keeps to itself. With another version than those of TESTED numba's own way is taken.
+Both depend on internals of numba. Versions other than those of TESTED use numba's own way.
 """
 import io
 import pickle
@@ -23,7 +23,7 @@ from gpu_extract.kernels.compiled import TESTED
 
 
 def load_kernel(context: Any, content: bytes) -> Any:
-    """The kernel that was pickled. Raises whatever numba and pickle do where it is none."""
+    """The pickled kernel. Raises the errors of numba and pickle if it is not one."""
     (name, kind, data), described, *rest = _Unpickler(io.BytesIO(content)).load()
     if kind != "object" or not numba.__version__.startswith(TESTED):
         return CompileResult._rebuild(context, (name, kind, data), described, *rest)
@@ -36,7 +36,7 @@ def load_kernel(context: Any, content: bytes) -> Any:
 
 
 def _parsed(context: Any, bitcode: bytes) -> Any:
-    """The module to compile others with, all of its names known to the engine as numba has them."""
+    """The module for compiling others, with all of its names registered in the engine as by numba."""
     module = binding.parse_bitcode(bitcode)
     context.codegen()._engine._load_defined_symbols(module)
     return module
@@ -49,17 +49,17 @@ def _nothing(context: Any) -> bytes:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads a kernel without importing what numba imports for it."""
+    """Reads a kernel without numba's imports for it."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """What the pickle names, but for that import."""
+        """The object named in the pickle, except for that import."""
         if (module, name) == (environment.__name__, "_rebuild_env"):
             return _environment
         return super().find_class(module, name)
 
 
 def _environment(module: str, consts: list[Any], name: str) -> Any:
-    """A function's environment, with its module where that is loaded anyway."""
+    """A function's environment, with its module if that is already loaded."""
     if module in sys.modules:
         return environment._rebuild_env(module, consts, name)
     made = environment.Environment({"__name__": module})

@@ -1,11 +1,11 @@
-"""Where compiled kernels are kept: files that are checked before anything in them is believed.
+"""The store of compiled kernels: files that are verified before they are used.
 
-What is read back is run, so that a folder or a file counts only where nobody else may write to it: its owner is the
-user, root, or whoever owns this program, and neither group nor others may write. A file holds the SHA-256 of its
-content and of what it is the kernel of; whatever does not fit is as good as absent, and is made anew.
+Because kernels are executed, a folder or a file counts only if nobody else may write to it: its owner is the user,
+root, or the owner of this program, and neither group nor others may write. A file holds the SHA-256 of its content and
+of its key. A file that does not match counts as absent, and is made again.
 
-Files appear whole, by a rename; there is no index, no lock, and nothing that two writers could mix up: whoever is last
-has written the same.
+Files appear complete, by a rename. There is no index, no lock, and nothing that two writers could corrupt: both write
+the same.
 """
 import hashlib
 import logging
@@ -30,13 +30,13 @@ log = logging.getLogger("gpu_extract")
 
 
 def trusted(found: os.stat_result) -> bool:
-    """Whether only the user, root or the owner of this program can have written what is there."""
+    """Whether only the user, root or the owner of this program can have written the content."""
     owners = os.geteuid(), 0, os.stat(__file__).st_uid
     return found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def places() -> list[Path]:
-    """Where kernels may be kept, the best first: $NUMBA_CACHE_DIR, the user's cache, a private folder in /tmp."""
+    """Possible folders for kernels, the best first: $NUMBA_CACHE_DIR, the user's cache, a private folder in /tmp."""
     given = [Path(config.CACHE_DIR) / "gpu_extract-kernels"] if config.CACHE_DIR else []
     user = cache_folder()
     return [*given, *([user / "kernels"] if user else []),
@@ -44,9 +44,9 @@ def places() -> list[Path]:
 
 
 class Store:
-    """The kernels of one digest, in the first of some folders that can be written to, and in those before it.
+    """The kernels of one digest, in the first writable of some folders, and in those before it.
 
-    folder: where new ones are kept, None where they cannot be
+    folder: for new ones; None if they cannot be stored
     """
 
     def __init__(self, digest: str, roots: Sequence[Path], say: Callable[[str], None] = log.warning):
@@ -68,7 +68,7 @@ class Store:
             self._why = self._why or f"{root} {reason}"
 
     def has(self, name: str) -> bool:
-        """Whether there is a sound entry; its content is remembered for `load`."""
+        """Whether there is a valid entry; its content is kept in memory for `load`."""
         if name not in self._fetched:
             content = self._read(name)
             if content is None:
@@ -77,11 +77,11 @@ class Store:
         return True
 
     def load(self, name: str) -> bytes | None:
-        """What was saved under a name; None where there is nothing, or not that."""
+        """The content saved under a name; None if there is none, or it is invalid."""
         return self._fetched.pop(name, None) or self._read(name)
 
     def save(self, name: str, content: bytes) -> None:
-        """Keep something under a name; where that cannot be, it is said once, and work goes on."""
+        """Save content under a name; a failure is logged once, and work continues."""
         if self.folder is None:
             if self._why:
                 self._say(f"kernels cannot be cached ({self._why}): each process compiles them again; set "
@@ -105,17 +105,17 @@ class Store:
             self.folder = None
 
     def marked(self, mark: str) -> bool:
-        """Whether a mark was left here, or in a folder that is only read."""
+        """Whether a mark was left here, or in a read-only folder."""
         return any(os.path.exists(folder / mark) for folder in self._readable)
 
     def leave(self, mark: str) -> None:
-        """Leave a mark; where that cannot be there is none."""
+        """Leave a mark, if possible."""
         if self.folder is not None:
             with suppress(OSError):
                 (self.folder / mark).touch(mode=0o644)
 
     def discard(self, name: str, why: str = "it cannot be loaded") -> None:
-        """Say, once in a process, that an entry is of no use, and what is done about it."""
+        """Log, once in a process, that an entry is invalid, and the consequence."""
         if not self._said_damaged:
             self._said_damaged = True
             self._say(f"{name} in {' and '.join(map(str, self._readable))}: {why}; it is compiled again, like any "
@@ -141,7 +141,7 @@ class Store:
         return None
 
     def _sum(self, name: str, content: bytes) -> bytes:
-        """Of an entry: what it holds, what it is called and all that it is made from."""
+        """The checksum of an entry: of its content, its name and everything that it is made from."""
         return hashlib.sha256(f"{self.digest} {name}\n".encode() + content).digest()
 
 
@@ -149,14 +149,14 @@ _NOT_OURS = "belongs to another user, or is writable by others"
 
 
 def _usable(root: Path, folder: Path) -> str:
-    """Why a folder, which is made where it is absent, cannot be written to, or must not be used; "": it can."""
+    """Why a folder, which is made if absent, is not writable or must not be used; "" if it is usable."""
     try:
         root.mkdir(0o755, parents=True, exist_ok=True)
         os.mkdir(folder, 0o755)
     except FileExistsError:
         pass
     except OSError as error:
-        if not os.path.isdir(folder):        # Path.is_dir raises where a folder on the way may not be searched
+        if not os.path.isdir(folder):        # Path.is_dir raises if a folder on the path is not accessible
             return f"cannot be made ({error.strerror})"
     try:
         if not (trusted(os.stat(root)) and trusted(os.stat(folder))):

@@ -1,7 +1,8 @@
-"""From one pass over an image to the next: what the light of the pass before says of a bundle's pixels.
+"""From one pass over an image to the next: the use of the previous pass's light for a bundle's pixels.
 
-The first of several passes weighs all good pixels by the read noise alone, which no noise of theirs is in; each further
-one by the model of the pass before, and by what that has missed. What is worked out here is the same on every rank.
+The first of several passes weights all good pixels by the read noise alone, which is independent of their noise. Each
+further pass weights them by the model of the previous pass, and by the light that this has missed. All results here are
+the same on every rank.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,14 +19,14 @@ from gpu_extract.passes.missed import weigh_missed
 from gpu_extract.passes.outliers import Shape, by_own_light, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
-ROUNDS = 4           # of solving a bundle anew in one pass because pixels of it were rejected
+ROUNDS = 4           # of solving a bundle again in one pass because pixels were rejected
 
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a bundle's pixels before a pass.
+    """The knowledge of a bundle's pixels before a pass.
 
-    noise: the read noise; before: what the pass before has left; None before the first
+    noise: the read noise; before: the light of the previous pass; None before the first
     others: parts of other bundles' models, and of all spots' tails beyond their stamps, in order of bundles
     """
 
@@ -36,13 +37,13 @@ class Past:
 
 @dataclass
 class Sight:
-    """A bundle's pixels as a pass sees them: weighs its cut-out in place, and masks what stands out.
+    """A bundle's pixels as seen by a pass: weights its cut-out in place, and masks pixels that stand out.
 
     cut: changed in place; past, config: see above; psferr: fractional error of the PSF; shape: of its spots
-    rows: (2, columns) those of the cut-out that a model has the light of, see outliers.known_rows
+    rows: (2, columns) rows of the cut-out whose light a model contains, see outliers.known_rows
     rejected: (n, 2) y and x on the CCD
-    hopeless: so many pixels stood out that none was rejected
-    open: whether looks at what comes of it may change it: the first one did, or there was none
+    hopeless: whether so many pixels stood out that none was rejected
+    open: whether further looks at the model may reject pixels: the first look did, or there was none
     """
 
     cut: Cut
@@ -77,14 +78,15 @@ class Sight:
                 self.open = self.look(before.model, before.background)
 
     def look(self, model: np.ndarray, smooth: Array) -> bool:
-        """Reject what stands out from a model of the bundle (rows, columns) float32: whether that changes anything.
+        """Reject pixels that stand out from a model of the bundle (rows, columns) float32; returns whether anything
+        changes.
 
-        smooth: coefficients of the background that comes on top of it
+        smooth: coefficients of the background, which is added to it
 
-        Pixels that were rejected and hardly stand out from the new model are taken back: the model that they stood out
-        from was pulled down by a cosmic beside them.
+        Rejected pixels that hardly stand out from the new model are restored: the previous model was pulled down by a
+        cosmic beside them.
 
-        The first pass judges by `by_own_light`: the read noise alone is no measure of it.
+        The first pass judges by `by_own_light`, because the read noise alone is not a valid error.
         """
         if self.config.keep_cosmics or self.hopeless:
             return False
@@ -104,7 +106,7 @@ class Sight:
         return self.cut.y0, self.cut.x0
 
     def _reject(self, places: IntArray) -> None:
-        """Mask pixels, and weigh by their own light those of the others that the pass before misses."""
+        """Mask pixels, and weight others whose light the previous pass misses by their own light."""
         self.rejected, before = places, self.past.before
         self._dim(places - self._corner, np.zeros(len(places)))
         if before is not None:
@@ -112,14 +114,14 @@ class Sight:
                                     lit=self._lit))
 
     def _dim(self, places: IntArray, factor: Array) -> None:
-        """Multiply the roots of pixels (n, 2) of the cut-out, and remember what they were."""
+        """Multiply the roots of pixels (n, 2) of the cut-out, and remember the previous values."""
         y, x = places.T
         self._were.append((places, self.cut.root[y, x], self.cut.light[y, x]))
         self.cut.root[y, x] *= factor
         self.cut.light[y, x] *= factor
 
     def _restore(self) -> None:
-        """Take all that back."""
+        """Undo all changes."""
         while self._were:
             places, root, light = self._were.pop()
             y, x = places.T
@@ -127,7 +129,7 @@ class Sight:
 
 
 class Seen:
-    """The image as a cut-out sees it, for those who ask for pixels by their place on the CCD (an Image's pix, ivar)."""
+    """The image as seen by a cut-out, with access by the place on the CCD (like an Image's pix, ivar)."""
 
     def __init__(self, cut: Cut, shape: tuple[int, int]):
         self._cut, self.shape = cut, shape

@@ -19,7 +19,7 @@ from gpu_extract.data import LANE, Array, Blocks, Frame, IntArray, Normal
 from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
 
-LEAST = 1e-4         # of a shape's weight must be told apart from the spectra, otherwise it has no part
+LEAST = 1e-4         # least share of a shape's weight that must be distinct from the spectra for its use
 
 Solver = Callable[[Array], Array]
 
@@ -30,7 +30,7 @@ def shapes(degree: int, rows: int) -> Array:
 
 
 def background(coefficients: Array, shape: tuple[int, int]) -> Array:
-    """A background on the pixels of a bundle (rows, columns), electron; 0 where there are no coefficients."""
+    """A background on the pixels of a bundle (rows, columns), electron; 0 without coefficients."""
     if len(coefficients) == 0:
         return np.zeros(shape)
     rows = added(coefficients, shapes(len(coefficients) - 1, shape[0]))
@@ -38,7 +38,7 @@ def background(coefficients: Array, shape: tuple[int, int]) -> Array:
 
 
 def added(factors: Array, arrays: Array) -> Array:
-    """The sum of factors times arrays, in their order: the bits of a product of matrices depend on threads."""
+    """The sum of factors times arrays, in their order, because the bits of a product of matrices depend on threads."""
     total = np.zeros(arrays.shape[1:])
     for factor, array in zip(factors, arrays, strict=True):
         total += factor * array
@@ -46,12 +46,13 @@ def added(factors: Array, arrays: Array) -> Array:
 
 
 def _sums(arrays: Array, other: Array) -> Array:
-    """Of the products of each array with another one; for the same reason."""
+    """Sums of the products of each array with another one, for the same reason."""
     return np.array([float((array * other).sum()) for array in arrays])
 
 
 def in_notes(coefficients: Array, cut: Cut) -> dict[str, float]:
-    """A bundle's facts of its background: coefficients, and first and last row of the CCD that they are for."""
+    """A bundle's facts about its background: coefficients, and the first and last row of the CCD to which they
+    apply."""
     if len(coefficients) == 0:
         return {}
     return {"background_first": cut.y0, "background_last": cut.y0 + cut.root.shape[0] - 1,
@@ -59,12 +60,12 @@ def in_notes(coefficients: Array, cut: Cut) -> dict[str, float]:
 
 
 def coefficients_of(notes: Mapping[str, float]) -> Array:
-    """Those that a bundle's facts tell of; none where there is no background."""
+    """The coefficients in a bundle's facts; none without a background."""
     return np.array([notes[f"background_{k}"] for k in range(sum(key.startswith("background_") for key in notes) - 2)])
 
 
 def background_of(frame: Frame, ny: int) -> Array:
-    """(bundles, ny) the background in electron a pixel that was taken from each row of the CCD, by bundle.
+    """(bundles, ny) the background in electron per pixel that was subtracted from each row of the CCD, by bundle.
 
     0 beyond the rows of a bundle's pixels, and everywhere without a background.
     """
@@ -89,11 +90,11 @@ def sum_under(blocks: Blocks, image: Array, nwave: int) -> Array:
 
 @dataclass(frozen=True)
 class Background:
-    """What it takes to tell spectra and background apart.
+    """The operators that separate spectra and background.
 
-    moved: (n, nfibre, nwave) A^T W B, and `known` the same of the pixels whose light the model knows
-    bends: (n, nfibre, nwave) Z, what the spectra make of B; weights: (n, rows, columns) B K W
-    inverse: (n, n) of B' K W (B - A Z), but for shapes that are not told apart
+    moved: (n, nfibre, nwave) A^T W B, and `known` the same for the pixels whose light the model contains
+    bends: (n, nfibre, nwave) Z, the spectra fitted to B; weights: (n, rows, columns) B K W
+    inverse: (n, n) of B' K W (B - A Z), without shapes that are not distinct
     """
 
     moved: Array
@@ -103,7 +104,7 @@ class Background:
     inverse: Array
 
     def part(self, x: Array, image: Array) -> tuple[Array, Array]:
-        """(x, c) of an image (rows, columns), of which x alone would make x (nfibre, nwave)."""
+        """(x, c) of an image (rows, columns), whose spectra without a background are x (nfibre, nwave)."""
         left = _sums(self.weights, image) - _sums(self.known, x)
         c: Array = self.inverse @ left
         if not np.isfinite(c).all():
@@ -112,10 +113,10 @@ class Background:
 
 
 def prepare(cut: Cut, rows: IntArray, degree: int, equations: tuple[Blocks, Normal, Solver]) -> Background:
-    """What the fit of a background takes.
+    """The operators for the fit of a background.
 
-    rows: (2, columns) those of the cut-out whose light the model knows (outliers.known_rows)
-    equations: spots, normal equations, and what solves these for another right-hand side (nfibre, nwave)
+    rows: (2, columns) rows of the cut-out whose light the model contains (outliers.known_rows)
+    equations: spots, normal equations, and a function that solves these for another right-hand side (nfibre, nwave)
     """
     blocks, normal, solve = equations
     nwave, weight = normal.rhs.shape[1], np.square(cut.root)

@@ -1,13 +1,13 @@
-"""Pixels that stand out from the model of an image: cosmic rays that nobody has masked.
+"""Pixels that stand out from the model of an image: unmasked cosmic rays.
 
-A pixel is one that lies above the model by more than noise allows, and what the model may be wrong by: the PSF's error,
-and what spots in steps of a bin cannot say of a line between two bins (some per cent of its height, more where a bin is
-wide for its spot). And its excess is narrower than any spot: the pixels on both sides of it, in some direction, have
-less of it than a spot's would, and those around it have hardly any. Faint tracks are found by pairs. What is found is
-grown to neighbours that lie above the model too: a cosmic's charge spreads.
+An outlier lies above the model by more than noise and the model's error allow. The latter is the PSF's error, and the
+misfit of a line between two bins (some per cent of its height, more where a bin is wide for its spot). Its excess is
+also narrower than any spot: the pixels on both sides of it, in some direction, have less of it than a spot's would, and
+those around it have hardly any. Faint tracks are found by pairs. Outliers are grown to neighbours that also lie above
+the model, because a cosmic's charge spreads.
 
-Errors are those of a Gaussian that is exceeded as rarely (`rarity`): where 0.01 electrons are expected, every hundredth
-pixel has a photon, and that is ten times the root of the variance.
+Errors are converted to those of a Gaussian with the same probability of excess (`rarity`): where 0.01 electrons are
+expected, every hundredth pixel has a photon, which is ten times the root of the variance.
 """
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,19 +21,19 @@ from gpu_extract.passes import simd_pixels
 from gpu_extract.passes.variance import weigh
 from gpu_extract.spots import make_spots
 
-FAR = 5.5            # errors above the model: one pixel in 5e7 of noise
-PAIR = 3.5           # the same of two neighbours
-WRONG = 2.0          # times the PSF's error, of the brightest light close by, is what it may leave of it in a pixel
-STAY = 4.0           # and of those that were found before, once the model knows nothing of them
-GROWN = 2.0          # of the neighbours of those that are found
-FIRST = 2.0          # times as large errors are taken in the first pass: its model swings more, and faint hits can wait
-BRIGHTEST = 1e30     # electrons of a pixel: more has no room in single precision
+FAR = 5.5            # errors above the model; noise reaches it in one pixel of 5e7
+PAIR = 3.5           # the same for two neighbours
+WRONG = 2.0          # times the PSF's error: allowed residual in a pixel, as a share of the brightest light nearby
+STAY = 4.0           # for outliers of the previous look, with a model that does not include them
+GROWN = 2.0          # for neighbours of outliers
+FIRST = 2.0          # factor of the errors in the first pass, whose model swings more, and whose faint hits can wait
+BRIGHTEST = 1e30     # electrons of a pixel; larger numbers exceed single precision
 LENIENT = 0.8        # of what a spot has beside its brightest pixel, an excess must have less in some direction
-FEWEST = 0.05        # electrons expected in a pixel that a model of some 20 pixels can tell from none
-AROUND = 4           # pixels within which light may be what the model is wrong by
-MOST = 0.01          # of the good pixels: where more stand out, the model is wrong, not the pixels
-FAINT = 0.01         # of a spot's brightest pixel: what is fainter is not its core
-GAUSSIAN, STEPS = 1e-3, 12   # t below which counts are Gaussian to 2e-4; steps of Newton
+FEWEST = 0.05        # least expected electrons in a pixel that a model of some 20 pixels can distinguish from none
+AROUND = 4           # pixels around within which light contributes to the model's error
+MOST = 0.01          # share of the good pixels: if more stand out, the model is wrong, not the pixels
+FAINT = 0.01         # share of a spot's brightest pixel that bounds its core
+GAUSSIAN, STEPS = 1e-3, 12   # t below which counts are Gaussian to 2e-4; Newton steps
 _DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
 BESIDE = 8           # bins on each side that have a part in a line between two
 DARK = 1e-4          # of a bright line's top is the read noise squared: a pixel is full some ten times above
@@ -44,7 +44,7 @@ _RING = np.array([(y, x) for y in range(-2, 3) for x in range(-2, 3) if max(abs(
 
 
 class Shape(NamedTuple):
-    """What a spot looks like.
+    """The shape of spots.
 
     beside: for each direction (y, x, both diagonals), mean of the two pixels beside a spot's brightest in proportion
         to it, the least of any spot
@@ -61,14 +61,14 @@ class Shape(NamedTuple):
 def shape_of(psf: PsfModel, step: float) -> Shape:
     """The shape of a PSF's spots, from some of each fibre; step: Angstrom between two bins.
 
-    It is that of the whole PSF: which bins and fibres somebody asks for has no part in what a pixel is taken for.
+    It is that of the whole PSF, so that the classification of pixels does not depend on the requested bins and fibres.
     """
     beside, core = np.full((psf.nfibre, len(_DIRECTIONS)), np.inf), np.zeros(2, dtype=int)
     wave = np.linspace(*psf.wavelength_range, _WAVES)
     for lo in range(0, psf.nfibre, _FIBRES):
         stamps = make_spots(psf, (lo, min(lo + _FIBRES, psf.nfibre)), wave).stamps
         fibre, at = np.nonzero(np.isfinite(stamps).all(axis=(2, 3)) & (stamps.max(axis=(2, 3)) > 0))
-        stamps = stamps[fibre, at]      # those that are spots
+        stamps = stamps[fibre, at]      # those with light
         n, (y, x) = np.arange(len(stamps)), np.unravel_index(_flat(stamps).argmax(axis=1), psf.stamp)
         padded, top = np.pad(stamps, ((0, 0), (1, 1), (1, 1))), stamps[n, y, x]
         both = [padded[n, y + 1 + dy, x + 1 + dx] + padded[n, y + 1 - dy, x + 1 - dx] for dy, dx in _DIRECTIONS]
@@ -81,7 +81,8 @@ def shape_of(psf: PsfModel, step: float) -> Shape:
 
 
 def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> float:
-    """What spots in steps of a bin leave of one between two of them, at its worst on some fibres and wavelengths."""
+    """The residual of a spot between two bins that is fitted by spots of bins: the worst of some fibres and
+    wavelengths."""
     low, high = psf.wavelength_range
     most, last = 0.0, int((high - low) / step)
     for fibre in fibres:
@@ -95,7 +96,7 @@ def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> float:
             for n, (y, x) in enumerate(zip(spots.y0[0] - spots.y0.min(), spots.x0[0] - spots.x0.min(), strict=True)):
                 image[n, y:y + psf.stamp[0], x:x + psf.stamp[1]] = spots.stamps[0, n]
             columns = _flat(image)
-            if np.isfinite(columns).all() and columns[at].max() > 0:        # else no bin that anybody can ask for
+            if np.isfinite(columns).all() and columns[at].max() > 0:        # else it cannot be a requested bin
                 most = max(most, _left_of(columns[at], np.delete(columns, at, axis=0).T))
     return most
 
@@ -109,7 +110,7 @@ def _left_of(line: Array, others: Array) -> float:
     """What a model of other spots (pixels, n) leaves of a bright line, in proportion to the model's brightest pixel, or
     to DARK of the line's where the model has less: none of it reaches bins that are broader than spots.
 
-    Weighed by the light of a model, as in the second pass: wings count for more than the top, of which more is left.
+    Weighted by the light of a model, as in the second pass: wings count more than the top, which has a larger residual.
     """
     light = line
     for _ in range(2):
@@ -119,9 +120,9 @@ def _left_of(line: Array, others: Array) -> float:
 
 
 def by_own_light(cut: Cut, noise: Array) -> Cut:
-    """A copy of a cut-out with the errors that the first pass judges by: FIRST times those of read noise and own light.
+    """A copy of a cut-out with the errors for the first pass: FIRST times those of read noise and own light.
 
-    What the image's IVAR says beside them has no part in further passes; noise: (rows, columns) read noise squared
+    Several passes use no other information of the image's IVAR; noise: (rows, columns) read noise squared
     """
     good = cut.root > 0
     own = np.divide(cut.light, cut.root, out=np.zeros(good.shape), where=good).clip(0.0, BRIGHTEST).astype(np.float32)
@@ -134,21 +135,21 @@ def by_own_light(cut: Cut, noise: Array) -> Cut:
 
 def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, error: float,
                   known: IntArray, lit: np.ndarray | None = None) -> IntArray | None:
-    """The outliers of a cut-out: (n, 2) row and column; None where so many stand out that the model must be wrong.
+    """The outliers of a cut-out: (n, 2) row and column; None if so many stand out that the model must be wrong.
 
-    cut: weighed, the others' light taken away (variance.weigh); own: the model
-    rows: (2, columns) the first and the end of those in each column whose light the model has (`known_rows`)
-    error: of the PSF; known: (n, 2) outliers of a look before: they stay as long as they lie above the model
+    cut: weighted, without the others' light (variance.weigh); own: the model
+    rows: (2, columns) the first and the end of the rows in each column whose light the model contains (`known_rows`)
+    error: of the PSF; known: (n, 2) outliers of a previous look, which stay as long as they lie above the model
     lit: see Pixels
     """
     found = np.empty(cut.root.shape, dtype=bool)
     count = simd_pixels.look(found, cut.root, cut.light, read_only(own), PAIR)
     look, places = Pixels(cut, own, rows, WRONG * error + shape.between, lit), places_of(found)
     if count > MOST * np.count_nonzero(cut.root):
-        y = np.arange(len(found))[:, None]          # at the ends light of bins beyond them stands out
+        y = np.arange(len(found))[:, None]          # at the ends, light of bins beyond stands out
         good = np.count_nonzero((cut.root > 0) & (y >= rows[0]) & (y < rows[1]))
         inside = places[look.known(places)]
-        if np.count_nonzero(look.height(inside) > PAIR) > MOST * good:      # not what the PSF's error explains
+        if np.count_nonzero(look.height(inside) > PAIR) > MOST * good:      # beyond the PSF's error
             return None
     seeds = look.seeds(places, shape)
     # Beside a bright hit the model swings, and pixels of noise stand out. Once they are left out it follows them no
@@ -179,7 +180,7 @@ def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], rea
 
 
 def rarity(excess: Array, root: Array, lit: Array) -> Array:
-    """How many errors of a Gaussian are exceeded as rarely as an excess (n) of pixels of variance 1 / root^2.
+    """The Gaussian errors with the same probability as an excess (n) of pixels of variance 1 / root^2.
 
     lit: the part of the variance that is a Poisson deviate's, FEWEST at least; the rest, g, is Gaussian. With
     K(t) = g t^2 / 2 + lit (e^t - 1 - t), the logarithm of the mean of exp(t excess), and K'(t) = excess, it is
@@ -201,7 +202,7 @@ def rarity(excess: Array, root: Array, lit: Array) -> Array:
 class Pixels:
     """The excess of pixels over a model.
 
-    wrong: share of the light around that the model may be wrong by
+    wrong: allowed error of the model, as a share of the light around
     lit: (rows, columns) the light in the pixels' variance, whose noise is that of counts; None: all noise is Gaussian
     """
 
@@ -209,12 +210,12 @@ class Pixels:
         self._cut, self._own, self._rows, self._wrong, self._lit = cut, own, rows, wrong, lit
 
     def known(self, places: IntArray) -> np.ndarray:
-        """Which places (n, 2) the model has the light of."""
+        """Places (n, 2) whose light the model contains."""
         y, x = places.T
         return (y >= self._rows[0, x]) & (y < self._rows[1, x])
 
     def seeds(self, places: IntArray, shape: Shape) -> IntArray:
-        """Those that stand out by themselves or in pairs, and are narrow and alone."""
+        """Places that stand out by themselves or in pairs, and are narrow and isolated."""
         places = places[self.known(places)]
         height = self.height(places)
         places, height = places[height > PAIR], height[height > PAIR]
@@ -223,7 +224,7 @@ class Pixels:
         return places[(height > FAR) | self.paired(places)]
 
     def paired(self, places: IntArray) -> np.ndarray:
-        """Which have another one of them beside."""
+        """Whether places have another one of them next to them."""
         marked = np.zeros(np.add(self._cut.root.shape, 2), dtype=bool)
         marked[places[:, 0] + 1, places[:, 1] + 1] = True
         beside = places[:, None, :] + 1 + _NEIGHBOURS
@@ -232,7 +233,7 @@ class Pixels:
     def excess(self, places: IntArray) -> Array:
         """pix - model, electron, at places (..., 2); NaN where there is no good pixel.
 
-        A model below 0 counts as 0: no light is, but beside a cosmic x swings.
+        A model below 0, where x swings beside a cosmic, counts as 0.
         """
         rows, columns = self._cut.root.shape
         inside = (places >= 0).all(axis=-1) & (places[..., 0] < rows) & (places[..., 1] < columns)
@@ -243,7 +244,7 @@ class Pixels:
                         - np.maximum(self._own[y, x], 0.0), np.nan)
 
     def height(self, places: IntArray) -> Array:
-        """Of good pixels: excess beyond what may be wrong of the light around them, in units of noise."""
+        """The excess of good pixels beyond the allowed error of the light around them, in units of noise."""
         doubt = np.empty(len(places))
         simd_pixels.around(doubt, read_only(self._own), places, AROUND)
         y, x = places.T
@@ -252,7 +253,8 @@ class Pixels:
         return above * root if self._lit is None else rarity(above, root, self._lit[y, x].astype(float))
 
     def narrow(self, places: IntArray, shape: Shape) -> np.ndarray:
-        """Which are narrower than a spot in some direction; a bad pixel beside says nothing against it."""
+        """Whether places are narrower than a spot in some direction; an adjacent bad pixel does not count against
+        it."""
         top, narrow = self.excess(places), np.zeros(len(places), dtype=bool)
         for direction, beside in zip(np.array(_DIRECTIONS), shape.beside, strict=True):
             sides = np.nan_to_num(np.stack([self.excess(places + direction), self.excess(places - direction)]))
@@ -260,14 +262,15 @@ class Pixels:
         return narrow
 
     def alone(self, places: IntArray) -> np.ndarray:
-        """Which have at least half of their height above the pixels two away: broad light is no cosmic."""
+        """Whether places rise by at least half of their height above the pixels two away: broad light is not a
+        cosmic."""
         ring = np.sort(self.excess(places[:, None, :] + _RING), axis=1)      # NaN last
         known = np.count_nonzero(~np.isnan(ring), axis=1)
         middle = np.where(known > 0, np.nan_to_num(ring[np.arange(len(ring)), np.maximum(known - 1, 0) // 2]), 0.0)
         return middle < 0.5 * self.excess(places)
 
     def grown(self, known: IntArray, seeds: IntArray) -> IntArray:
-        """Those known, the seeds, and the seeds' neighbours that lie above the model too, in order of rows."""
+        """The known outliers, the seeds, and the seeds' neighbours that also lie above the model, in order of rows."""
         near = (seeds[:, None, :] + _NEIGHBOURS).reshape(-1, 2)
         near = near[~np.isnan(self.excess(near))]
         near = near[self.known(near)]

@@ -1,8 +1,8 @@
-"""Which of a bundle's pixels are its own.
+"""The pixels that belong to a bundle.
 
-They are cut out as a rectangle. Where traces bend, fibres of the next bundle cross its corners, though no spot of the
-bundle's own reaches there: no model of it has their light, which would count as hits, and as background. Such pixels
-are left out of all passes.
+A bundle's pixels are cut out as a rectangle. Where traces bend, fibres of the next bundle cross its corners, which no
+spot of the bundle itself reaches. The bundle's model does not contain their light, which would count as hits and as
+background. Such pixels are left out of all passes.
 """
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -16,20 +16,20 @@ FAR = 1 << 40        # columns: farther than any spot
 
 
 def own_columns(psf: PsfModel, bundle: tuple[int, int], window: Window, y0: IntArray, x0: IntArray) -> IntArray:
-    """(2, rows) first and end of the columns of a bundle's window that are its own.
+    """(2, rows) first and end of the columns of a bundle's window that belong to it.
 
-    Beyond lie spots of the fibre beside it, wherever the PSF has any, and none of its own.
+    Beyond them lie spots of the adjacent fibre, wherever the PSF has any, and none of its own.
 
     bundle: fibres lo .. hi - 1 of the PSF's; y0, x0: (nfibre, nwave) first pixels of their spots on the CCD
     """
     rows, columns = window[2:]
     own_first, own_last = _reached(y0, x0, window, psf.stamp[0])
     ends = np.array([[0], [columns]]).repeat(rows, axis=1)
-    wave = np.linspace(*psf.wavelength_range, psf.shape[0])         # about a spot in each row
+    wave = np.linspace(*psf.wavelength_range, psf.shape[0])         # about one spot in each row
     for fibre in (f for f in (bundle[0] - 1, bundle[1]) if 0 <= f < psf.nfibre):
         y, x = corners(psf, centres(psf, (fibre, fibre + 1), wave))
         first, last = _reached(y, x, window, psf.stamp[0])
-        both = (first < FAR) & (own_first < FAR)        # tilted traces have other columns on other rows
+        both = (first < FAR) & (own_first < FAR)        # the columns of tilted traces depend on the row
         if (first - own_first)[both].sum() < 0:
             ends[0] = np.minimum(own_first, last + psf.stamp[1])
         else:
@@ -49,7 +49,7 @@ def _reached(y0: IntArray, x0: IntArray, window: Window, height: int) -> tuple[I
 
 
 def leave_out(cut: Cut, ends: IntArray) -> None:
-    """Mask, in place, the pixels of a cut-out that are not the bundle's own; ends: see own_columns."""
+    """Mask, in place, the pixels of a cut-out that do not belong to the bundle; ends: see own_columns."""
     column = np.arange(cut.root.shape[1])
     if (ends != [[0], [len(column)]]).any():
         beside = (column < ends[0, :, None]) | (column >= ends[1, :, None])

@@ -1,8 +1,8 @@
-"""The variance of pixels from a model of their light: read noise squared, what the model expects, what the PSF leaves.
+"""The variance of pixels from a model of their light: read noise squared, expected light, and the PSF's error.
 
-An inverse variance made from the noisy pixels gives low ones more weight. One made from the model of the same pixels
-still does, since a bin's own noise is in its model. So the spectrum that the model is made of is smoothed first
-(`smooth`), wherever that takes nothing from it that noise would not (doc/method.md, "Passes").
+An inverse variance made from the noisy pixels gives low ones more weight. One from a model of the same pixels still
+does, since the model contains a bin's own noise. Therefore the model's spectrum is smoothed first (`smooth`), wherever
+that removes only noise (doc/method.md, "Passes").
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,18 +18,18 @@ KEEP = 4.0           # sigma of a spot-shaped residual above which smoothing wou
 SKEW = (KEEP**2 - 1.0) / 6.0        # photons more, since counts exceed KEEP sigma more often: Cornish & Fisher 1938
 WIDTHS = 7, 15       # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / width
 FREQUENCIES = 128    # at which what an average follows of the noise is added up
-LACKED = 10.0        # photons that x may be below 0 by noise, where there are few: more is a line's doing
-SAME = 1e-6          # of it: closer than that to x is x
+LACKED = 10.0        # photons by which noise may put x below 0 in faint bins; more is an effect of a line
+SAME = 1e-6          # relative difference below which a value equals x
 FULL = 0.3           # of K_jj, as read noise of 0.5 gives it: where it is less, photons that are lacked count for less
-QUIET = 0.2          # electron: read noise below it leaves pixels beside a line with hardly any variance
+QUIET = 0.2          # electron: lower read noise leaves pixels beside a line with hardly any variance
 TURNS = 3
 HALF, WINGS = 0.5, 0.01     # of a spot's light on good pixels: from which on x is known by itself; K x / K 1 is known
-REACH = 3            # bins on each side of it that are kept as well
-SAMPLE = 1 << 18     # pixels that the read noise is looked for in
-ENOUGH = 50          # dark pixels of an amplifier that tell its read noise
-BELIEVED = 4.0       # times as large or small as the dark pixels say: read noise beyond it is in another unit
+REACH = 3            # bins on each side of a line that are also kept
+SAMPLE = 1 << 18     # pixels from which the read noise is derived
+ENOUGH = 50          # dark pixels of an amplifier that its read noise needs
+BELIEVED = 4.0       # largest factor from the read noise of the dark pixels: beyond it, it is in another unit
 SOME, BRIGHT = 1.0, 25.0      # times the read noise squared: light that a variance has, and that is most of it
-UNIT = 2.0           # their variance over their light is 1 in electrons: beyond this factor it is another unit
+UNIT = 2.0           # the ratio of variance and light is 1 in electrons: beyond this factor it is another unit
 _CARDS = (("OBSRDNA", "OBSRDNB", "OBSRDNC", "OBSRDND"), ("RDNOISE1", "RDNOISE2", "RDNOISE3", "RDNOISE4"),
           ("RDNOISEA", "RDNOISEB", "RDNOISEC", "RDNOISED"))
 
@@ -48,11 +48,11 @@ class ReadNoise:
 
     @cached_property        # of 16 million pixels it takes as long as a fifth of a bundle, and every bundle asks
     def median(self) -> float:
-        """Of all pixels, or of the amplifiers."""
+        """The median of all pixels, or of the amplifiers."""
         return float(np.median(self.values))
 
     def squared(self, corner: tuple[int, int], shape: tuple[int, int]) -> Array:
-        """Of the pixels from `corner` on, those off the CCD too, as those of its edge."""
+        """Read noise squared of the pixels from `corner` on; pixels off the CCD have that of its edge."""
         if self.values.shape == (2, 2):
             counts = [np.clip(at - first, 0, size) for at, first, size in zip(self.split, corner, shape, strict=True)]
             noise = self.values.astype(np.float64)
@@ -70,9 +70,9 @@ class ReadNoise:
 def find_read_noise(image: Image, width: int) -> ReadNoise:
     """The read noise: of the image's READNOISE, else of its header's amplifiers, else of its dark pixels' ivar.
 
-    width: of the CCD, of which the image may hold the first columns alone
-    What is given is held against the ivar of pixels without light and not believed where it is another unit's.
-    Raises InputError where there is none to be had, and for an image that is not in electrons.
+    width: of the CCD, of which the image may hold only the first columns
+    A given read noise is compared with the ivar of pixels without light, and ignored if it is in another unit.
+    Raises InputError if there is no read noise, and for an image that is not in electrons.
     """
     split = image.shape[0] // 2, width // 2
     ivar, pix, rows = _sample(image)
@@ -91,7 +91,7 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
 
 
 def too_quiet(noise: ReadNoise | None) -> str:
-    """That read noise is so low that a model of counts is not enough beside lines, or nothing."""
+    """A warning that the read noise is too low for a model of counts beside lines, or nothing."""
     if noise is None or noise.median >= QUIET:
         return ""
     return (f"the read noise is {noise.median:.2g} electron: with several passes, errors beside lines may be far too "
@@ -100,7 +100,7 @@ def too_quiet(noise: ReadNoise | None) -> str:
 
 
 def _sample(image: Image) -> tuple[Array, Array, np.ndarray]:
-    """ivar and pix in some rows, evenly spread, and which these are."""
+    """ivar and pix in some evenly spread rows, and the numbers of these rows."""
     every = max(image.shape[0] * image.shape[1] // SAMPLE, 1)
     rows = np.arange(every // 2 if every < image.shape[0] else 0, image.shape[0], every)
     return image.ivar[rows].astype(np.float64), image.pix[rows].astype(np.float64), rows
@@ -109,7 +109,7 @@ def _sample(image: Image) -> tuple[Array, Array, np.ndarray]:
 def _of_dark_pixels(ivar: Array, pix: Array, rows: np.ndarray, split: tuple[int, int]) -> np.ndarray | None:
     """(2, 2) read noise of the amplifiers: 1/ivar of good pixels that are not above 0 has no light's share, or little.
 
-    An amplifier with too few of them is given the others' median; None where none has enough.
+    An amplifier with too few of them gets the median of the others; None if none has enough.
     """
     found = np.full((2, 2), np.nan)
     high, right = rows >= split[0], np.arange(pix.shape[1]) >= split[1]
@@ -126,7 +126,7 @@ def _of_dark_pixels(ivar: Array, pix: Array, rows: np.ndarray, split: tuple[int,
 
 
 def _given(image: Image, split: tuple[int, int]) -> ReadNoise | None:
-    """What the image or its header says; None where they say nothing usable."""
+    """The read noise of the image or its header; None if they have none that is usable."""
     if image.noise is not None:
         usable = np.isfinite(image.noise) & (image.noise > 0)
         if usable.any():
@@ -140,13 +140,13 @@ def _given(image: Image, split: tuple[int, int]) -> ReadNoise | None:
 
 
 def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
-    """Whether read noise is in the image's unit."""
+    """Whether a read noise is in the image's unit."""
     ratio = given.median / float(np.median(dark))
     return 1 / BELIEVED <= ratio <= BELIEVED
 
 
 def _check_electrons(ivar: Array, pix: Array, noise: Array) -> None:
-    """Raise InputError where the variance of pixels with light is not their light: the image is in another unit.
+    """Raise InputError if the variance of pixels with light does not equal their light: the image is in another unit.
 
     noise: read noise squared. Bright pixels whose variance is not may be hits, of which an IVAR made from a model knows
     nothing; they count where no variance has any light.
@@ -166,7 +166,7 @@ def _check_electrons(ivar: Array, pix: Array, noise: Array) -> None:
 
 
 def weigh(cut: Cut, noise: Array, own: np.ndarray, others: np.ndarray, error: float = 0.0) -> None:
-    """Give good pixels of a cut-out the weight of a model, and take the others' light away, in place.
+    """Weight good pixels of a cut-out by a model, and subtract the others' light, in place.
 
     noise: read noise squared; own, others: light of the bundle and of all others; error: fractional, of the PSF
     """
@@ -174,7 +174,7 @@ def weigh(cut: Cut, noise: Array, own: np.ndarray, others: np.ndarray, error: fl
 
 
 def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
-    """The spectrum that a variance is made of: (nfibre, nwave) photons per bin.
+    """The spectrum for the variance: (nfibre, nwave) photons per bin.
 
     With K the fibre's own block of icov, K x / K 1 is what the spots see of the spectrum: x smoothed over some three
     bins. That is averaged over the last of WIDTHS bins; over fewer where a line or an edge would be lost (`_averaged`);
@@ -190,15 +190,15 @@ def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
         error *= 1.0 + light / np.where(seen, normal.weight, 1.0) / noise
     for width in WIDTHS:
         y = _averaged(bands, (x, y), seen, error * left_by(bands, seen, width), width)
-    alone = np.abs(y - x) <= SAME * (1.0 + np.abs(x))        # a bin between lines is an average of itself
+    alone = np.abs(y - x) <= SAME * (1.0 + np.abs(x))        # a bin between lines is its own average
     lacked = np.clip(-y, 0.0, LACKED) + np.where(alone, 1.0, 1.0 / WIDTHS[-1])
     return y + lacked * np.minimum(bands[0] / FULL, 1.0)
 
 
 def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, error: Array, width: int) -> Array:
-    """A spectrum x averaged over `width` bins, but for lines, where another one is taken.
+    """A spectrum x averaged over `width` bins, except at lines, where another spectrum is used.
 
-    spectra: x and the other; seen: bins that have light; error: squared, of what K (x - y) has of noise
+    spectra: x and the other; seen: bins with light; error: squared, the noise of K (x - y)
 
     Where K (x - y), the spot-shaped residual that an average y would leave, is above KEEP times its error and what SKEW
     photons would add to it, there is a line or an edge: there and on the REACH bins on both sides nothing is averaged,
@@ -242,7 +242,7 @@ def trusted(normal: Normal, x: Array, share: Array) -> Array:
     to some thousand photons, with that of its neighbours against it: only their sum under the spots is known. There
     K x / K 1 takes its place, or nothing where there are not even wings.
 
-    share: (nfibre, nwave) of a spot's light on good pixels: x stays from HALF on, and counts as 0 below WINGS
+    share: (nfibre, nwave) of a spot's light on good pixels: x is kept from HALF on, and counts as 0 below WINGS
     """
     near = _average(_bands(normal, x.shape[1]), x, (normal.weight > 0) & (share >= WINGS), 1)
     return np.where(share >= HALF, x, near)
@@ -255,14 +255,14 @@ def _bands(normal: Normal, nwave: int) -> Array:
 
 
 def _average(bands: Array, x: Array, known: np.ndarray, width: int) -> Array:
-    """K x / K 1 of the bins that are known alone, averaged over `width` bins; 0 where there is none."""
+    """K x / K 1 of only the known bins, averaged over `width` bins; 0 where there is none."""
     light, share = multiply(bands, np.where(known, x, 0.0)), multiply(bands, known.astype(float))
     light, share = (_sums(np.where(known, array, 0.0), width) for array in (light, share))
     return np.divide(light, share, out=np.zeros_like(x), where=share > 0)
 
 
 def _sums(values: Array, width: int) -> Array:
-    """Of `width` elements around each, along the second axis."""
+    """Sums of `width` elements around each, along the second axis."""
     half = width // 2
     padded = np.pad(values, ((0, 0), (half, half)))
     out = padded[:, :values.shape[1]].copy()
@@ -279,7 +279,7 @@ def multiply(bands: Array, x: Array) -> Array:
 
 
 def widened(flags: np.ndarray, reach: int) -> np.ndarray:
-    """Flags (n, m) and so many elements on both sides of each, along the second axis."""
+    """Flags (n, m) extended by `reach` elements on both sides, along the second axis."""
     out = flags.copy()
     for k in range(1, min(reach, flags.shape[1] - 1) + 1):
         out[:, k:] |= flags[:, :-k]

@@ -1,4 +1,4 @@
-"""An MPI communicator that times itself: every call that moves or waits, by kind."""
+"""An MPI communicator that times its calls that move data or wait, by kind."""
 from functools import wraps
 from typing import Any
 
@@ -11,11 +11,11 @@ _WAITING = ("Barrier", "Split", "Split_type")
 
 
 def timed(mpi: Any, comm: Any, recorder: Recorder) -> Any:
-    """The same communicator, telling `recorder` of each call; those split off from it do, too.
+    """The same communicator, which reports each call to `recorder`; communicators split off from it also do.
 
-    mpi: the module mpi4py.MPI. Bytes are those that this rank gives or gets. A request's time runs from the call to
-    the test that finds it done: agreements of ranks (mpi_ranks.py) are made with those and carry next to nothing, so
-    that all of it is waiting.
+    mpi: the module mpi4py.MPI. Bytes are those that this rank sends or receives. A request's time runs from the call to
+    the test that finds it done. Agreements of ranks (mpi_ranks.py) use requests with almost no data, so that all of
+    their time is waiting.
     """
     kinds: dict[str, Any] = {name: _timed(getattr(mpi.Intracomm, name), recorder) for name in (*_MOVING, *_WAITING)}
     start = mpi.Intracomm.Iallreduce
@@ -27,7 +27,7 @@ def timed(mpi: Any, comm: Any, recorder: Recorder) -> Any:
 
 
 class TimedRequest:
-    """A request that tells the recorder how long it took from its start until it was found done."""
+    """A request that reports to the recorder its time from the start until it was found done."""
 
     def __init__(self, request: Any, kind: str, recorder: Recorder):
         self._request, self._kind, self._recorder, self._start = request, kind, recorder, now()

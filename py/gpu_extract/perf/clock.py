@@ -1,4 +1,4 @@
-"""Plain times for code that has no recorder: stop watches, time stamps, waits.
+"""Times for code without a recorder: stop watches, time stamps, waits.
 
 Every clock of the project is read here or in the recorder. On one machine `now`
 is the same clock in every process (CLOCK_MONOTONIC); between machines only
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-now = time.perf_counter         # seconds of a clock that never steps; only differences mean something
+now = time.perf_counter         # seconds of a clock that never steps; only differences are meaningful
 epoch = time.time               # seconds since 1970-01-01 UTC
 cpu = time.process_time         # CPU seconds of this process, all threads
 thread_cpu = time.thread_time   # CPU seconds of the calling thread
 sleep = time.sleep
 
 START = 19           # of process_state: ticks from the start of the system to that of the process
-INTERPRETER = "interpreter"      # the step of a start that is before all others
+INTERPRETER = "interpreter"      # the first step of a start-up
 
 
 def stamp(seconds: float) -> str:
@@ -25,18 +25,18 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-_birth: list[float] = []      # of the process that this one stands for, where it is not its own
+_birth: list[float] = []      # of the process that this one represents, if not its own
 
 
 def process_age() -> float:
-    """Seconds since this process was started, or that which it is forked from and stands for; 0 where the system does
-    not tell."""
+    """Seconds since the start of this process, or of the parent that it represents; 0 if the system does not report
+    it."""
     age = _own_age()
     return max(time.clock_gettime(time.CLOCK_BOOTTIME) - _birth[0], age) if _birth else age
 
 
 def children_count_as_this() -> None:
-    """What is forked from now on is as old as this process: it goes on with the same command."""
+    """Let forked processes count as started with this one, because they continue the same command."""
     age = _own_age()
     if age > 0 and not _birth:
         _birth.append(time.clock_gettime(time.CLOCK_BOOTTIME) - age)
@@ -50,7 +50,7 @@ def _own_age() -> float:
 
 
 def process_state(pid: int | str) -> list[str]:
-    """What Linux tells of a process behind its name (proc(5), stat): its state, .., START; nothing elsewhere."""
+    """Linux's fields of a process after its name (proc(5), stat): its state, .., START; empty on other systems."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()
@@ -59,9 +59,10 @@ def process_state(pid: int | str) -> list[str]:
 
 
 class StartUp:
-    """How long a process took to start, step by step. Made as early as can be: what came before is the interpreter's.
+    """The start-up time of a process, step by step. Make it as early as possible: the time before it counts as the
+    interpreter's.
 
-    steps: name -> (wall seconds, CPU seconds), in the order in which they came
+    steps: name -> (wall seconds, CPU seconds), in their order
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class StartUp:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time what runs under it."""
+        """Context that times a step."""
         wall, used = now(), cpu()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Compilations are stages of their own, whatever needs them, and are counted."""
+"""Records compilations as separate stages, whatever needs them, and counts them."""
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,14 +7,14 @@ from gpu_extract.perf.recorder import COMPILE
 from gpu_extract.seams import Recorder
 
 COMPILED = "compiled kernels"      # the counter
-_recorders: list[Any] = [None]     # those that are told
+_recorders: list[Any] = [None]     # recorders of compilations
 
 
 @contextmanager
 def compiling(recorder: Recorder, told: Callable[[str], None] = lambda name: None) -> Iterator[None]:
-    """Under this each kernel that this process compiles is a span of the recorder, and counted.
+    """Context in which each kernel that this process compiles is a span of the recorder, and is counted.
 
-    told: called with the kernel's name before
+    told: called before with the kernel's name
     """
     from gpu_extract.kernels.kernel_cache import watched
 

@@ -1,4 +1,4 @@
-"""The record of a run over all its ranks: what --perf writes, and what every report reads.
+"""The record of a run over all its ranks, which --perf writes and all reports read.
 
     {"schema": 2, "program", "version", "commit", "versions", "config", "digest", "problem", "work",
      "ranks": [what recorder.Recorder.record returns, one for each rank]}
@@ -17,7 +17,7 @@ from gpu_extract.perf.recorder import COMPILE, MPI, SCHEMA
 T = TypeVar("T")
 FACTS = {"program": str, "version": str, "commit": str, "digest": str, "processor": str, "mpi": str, "versions": dict,
          "config": dict, "problem": dict}
-BUNDLE = "halfband", "neighbours", "iterations"       # what reports ask of each bundle
+BUNDLE = "halfband", "neighbours", "iterations"       # facts of each bundle for reports
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one rank recorded; times in seconds, sizes in bytes.
+    """The record of one rank; times in seconds, sizes in bytes.
 
     start_up: from the start of the process to that of the recorder; elapsed: from there to the end
     calls: MPI call kind -> calls, seconds, bytes, wait; copies: direction -> calls, bytes, seconds
@@ -92,20 +92,20 @@ class Run:
 
 
 def whole(ranks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """One record of the records of all ranks; facts: program, version, commit, versions, config, digest, ..."""
+    """One record from the records of all ranks; facts: program, version, commit, versions, config, digest, ..."""
     return {"schema": SCHEMA, **facts, "ranks": list(ranks)}
 
 
 def read_run(path: Path) -> Run:
-    """The run that a file of --perf describes; schema 1, without ranks and calls, is understood.
+    """The run in a file of --perf; schema 1, without ranks and calls, is also read.
 
-    Raises InputError where the file cannot be read or is something else.
+    Raises InputError if the file cannot be read or is something else.
     """
     return read_json(path, parse_run, "a file written by --perf")
 
 
 def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
-    """What `parse` makes of a JSON file; errors name the file. Raises InputError. wanted: what to give instead."""
+    """The result of `parse` for a JSON file; errors name the file. Raises InputError. wanted: what to give instead."""
     try:
         with reading(path):
             content = json.loads(path.read_bytes())
@@ -116,7 +116,7 @@ def read_json(path: Path, parse: Callable[[Any], T], wanted: str) -> T:
 
 
 def parse_run(content: Any) -> Run:
-    """The run in a record. Raises InputError where it is not one."""
+    """The run in a record. Raises InputError if it is not one."""
     try:
         schema = content["schema"]
         if schema not in (1, SCHEMA):
@@ -133,7 +133,7 @@ def parse_run(content: Any) -> Run:
 
 
 def _check_facts(facts: Mapping[str, Any]) -> None:
-    """Raise an error where a fact that reports use is not of its type; each may be missing, or null."""
+    """Raise an error if a fact that reports use has the wrong type; each may be missing, or null."""
     for name, kind in FACTS.items():
         if not isinstance(facts.get(name), (kind, NoneType)):
             raise TypeError(name)
@@ -163,7 +163,7 @@ def _rank(values: Mapping[str, Any]) -> Rank:
 
 
 def _finite(value: Any) -> float:
-    """A number of a record. Raises ValueError or TypeError where it is not one."""
+    """A number of a record. Raises ValueError or TypeError if it is not one."""
     if not math.isfinite(value):
         raise ValueError(value)
     return value
@@ -175,8 +175,8 @@ def is_communication(span: Span) -> bool:
 
 
 def outside(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans that do not lie in a compilation or in communication."""
-    hidden = -1                    # depth of that which holds the span at hand
+    """The spans outside compilations and communication."""
+    hidden = -1                    # depth of the excluded span that holds the current one
     for span in spans:
         if hidden < 0 or span.depth <= hidden:
             hidden = span.depth if span.name == COMPILE or is_communication(span) else -1

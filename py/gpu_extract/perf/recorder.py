@@ -1,9 +1,9 @@
-"""The recorder: with clock.py the only clock of the project.
+"""The recorder, with clock.py the only clock of the project.
 
-A recorder is handed down as an argument; seams.NULL takes the same calls and does
-nothing, so that the mathematics never asks whether it is being watched.
+A recorder is passed as an argument. seams.NULL accepts the same calls and does nothing, so that the mathematics does
+not depend on whether it is recorded.
 
-What `record` returns is plain values, ready for JSON (doc/formats.md). Times are
+`record` returns plain values, ready for JSON (doc/formats.md). Times are
 in seconds from the recorder's start. Spans whose name begins with `MPI` are time
 spent in communication, with everything below them.
 """
@@ -17,23 +17,23 @@ from typing import Any, Protocol
 
 from gpu_extract import seams
 from gpu_extract.perf.clock import cpu, epoch, now, process_age, thread_cpu
-from gpu_extract.seams import NULL as NULL  # where benches look that run other commits, too (--against)
+from gpu_extract.seams import NULL as NULL  # used by benches that run other commits (--against)
 
 SCHEMA = 2
-MPI = "mpi "                                                  # first letters of spans that are communication
-COMPILE = "compile"                                           # kernels are compiled, whatever stage that is needed in
+MPI = "mpi "                                                  # prefix of spans that are communication
+COMPILE = "compile"                                           # compilation of kernels, in any stage
 TO_DEVICE, TO_HOST = "h2d", "d2h"                             # directions of copies
 
 
 class Device(Protocol):
-    """What a GPU backend gives the recorder to watch it with (`Recorder.watch`). All calls come from the host thread
-    whose work is watched; "now" is the point that its current stream has come to."""
+    """The interface of a GPU backend for a recorder (`Recorder.watch`). All calls come from the host thread whose work
+    is recorded; "now" is the present point of its current stream."""
 
     def push(self, name: str) -> None:
-        """Open an NVTX range; called for every span, and only if `ranges` was asked for."""
+        """Open an NVTX range; called for every span, if `ranges` was requested."""
 
     def pop(self) -> None:
-        """Close the NVTX range opened last by this thread."""
+        """Close the last NVTX range opened by this thread."""
 
     def mark(self) -> Any:
         """An event recorded on the current stream now; does not wait."""
@@ -45,12 +45,12 @@ class Device(Protocol):
         """The most bytes of device memory that this process has held so far."""
 
     def facts(self) -> dict[str, Any]:
-        """Plain values that name the device: "name", "number", "memory" (bytes), whatever else helps."""
+        """Plain values that describe the device: "name", "number", "memory" (bytes), and others."""
 
 
 class Span(list[Any]):
-    """A row of the record, [name, depth, start, seconds, CPU seconds, thread], that is a context manager while it is
-    open: one object is all that a span costs."""
+    """A row of the record, [name, depth, start, seconds, CPU seconds, thread], which is a context manager while it is
+    open, so that a span costs only one object."""
 
     __slots__ = ("marks", "recorder")
     recorder: "Recorder"
@@ -85,7 +85,7 @@ class Recorder(seams.Recorder):
         self._timed: list[list[Any]] = []    # name, first event, second event
 
     def span(self, name: str) -> Span:
-        """A context manager that times what runs under it: wall and CPU seconds, on this thread."""
+        """A context manager that times its body: wall and CPU seconds, on this thread."""
         ident = get_ident()
         thread = self._threads.get(ident)
         if thread is None:
@@ -105,7 +105,7 @@ class Recorder(seams.Recorder):
         return row
 
     def device_span(self, name: str) -> Span:
-        """Without a device it is a span."""
+        """A span with device time; without a device, an ordinary span."""
         row = self.span(name)
         if self._device is not None:
             row.marks = [name, self._device.mark(), None]
@@ -113,7 +113,7 @@ class Recorder(seams.Recorder):
         return row
 
     def copy(self, direction: str, nbytes: int) -> Span:
-        """Its seconds are those on the device where there is one, else those of the host."""
+        """Record a copy. Its seconds are those on the device if there is one, else those of the host."""
         row = self.device_span(f"copy {direction}")
         self._copies.append((direction, nbytes, row))
         return row
@@ -152,7 +152,7 @@ class Recorder(seams.Recorder):
         return now() - self._zero
 
     def record(self) -> dict[str, Any]:
-        """Everything recorded so far; waits for the device where one is watched."""
+        """Everything recorded so far; waits for the device if one is watched."""
         calls = {kind: dict(zip(("calls", "seconds", "bytes", "wait"), sums, strict=True))
                  for kind, sums in self._calls.items()}
         return {"schema": SCHEMA, "rank": self.rank, "host": platform.node(), "pid": os.getpid(),

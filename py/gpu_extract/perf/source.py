@@ -1,4 +1,4 @@
-"""What ran: the commit of the source, and the versions of what it stands on."""
+"""The commit of the source, and the versions of its libraries."""
 import importlib.metadata
 import platform
 import subprocess
@@ -11,11 +11,11 @@ from gpu_extract import __version__
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy", "mpi4py", "cupy-cuda12x", "cupy-cuda13x")
 _SECONDS = 5.0        # for git on a slow disk
-_DIGITS = 12          # of a commit, where it stands behind the version
+_DIGITS = 12          # of a commit, appended to the version
 
 
 def version() -> str:
-    """The version of this package, with the commit behind it where it is known: 0.1.0+d05421e62fb0."""
+    """The version of this package, followed by the commit if known: 0.1.0+d05421e62fb0."""
     known = commit()
     if known is None:
         return __version__
@@ -24,9 +24,9 @@ def version() -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit of the clone that this package runs from, with "+" behind it where files were changed.
+    """The commit of the clone that this package runs from, followed by "+" if files were changed.
 
-    None where it was installed, or git is not there.
+    None if it was installed, or git is missing.
     """
     folder = Path(__file__).resolve().parent
     found = _git(folder, "rev-parse", "HEAD")
@@ -45,7 +45,7 @@ def _git(folder: Path, *words: str) -> str | None:
 
 
 def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
-    """Python and those of these libraries that are installed."""
+    """Versions of Python, and of those of these libraries that are installed."""
     found = {"python": platform.python_version()}
     for name in packages:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -54,7 +54,7 @@ def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    """The processor's name, as the system tells it."""
+    """The processor's name, as reported by the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,17 +1,17 @@
-"""A record in the trace format of Chrome: ui.perfetto.dev and chrome://tracing open it."""
+"""Converts a record to the trace format of Chrome, which ui.perfetto.dev and chrome://tracing open."""
 from collections.abc import Iterator
 from typing import Any
 
 from gpu_extract.perf.record import Rank, Run, is_communication
 
 _MICRO = 1e6
-_DEVICE_LANE = 1000        # the "thread" that shows what the device did
+_DEVICE_LANE = 1000        # the "thread" of the device
 
 
 def trace_of(run: Run) -> dict[str, Any]:
     """The trace: one process for each rank, one lane for each thread and one for the device; times in us.
 
-    Ranks are set side by side by the clocks of their machines.
+    Ranks are aligned by the clocks of their machines.
     """
     zero = min(r.epoch - r.start_up for r in run.ranks)
     events = [event for rank in run.ranks for event in _events(rank, zero)]

@@ -1,1 +1,1 @@
-"""Ranks: one process or many behind the same verbs, how values travel between them, and how all of them end."""
+"""Ranks: one process or many behind the same verbs, the transport of values, and the end of all ranks."""

@@ -1,14 +1,13 @@
 """Ranks: one process or many behind the same verbs, and the only import of mpi4py.
 
-A verb is called by all ranks of a communicator, also by those that have no
-work: they take part with empty arrays. Each verb starts with an agreement that
-nobody has failed, so that an error on some ranks is raised on all of them,
-wherever each of them is, as long as the work runs under `together`:
+A verb is called by all ranks of a communicator, including ranks without work, which take part with empty arrays. Each
+verb starts with an agreement that no rank has failed, so that an error on some ranks is raised on all of them, wherever
+each of them is, as long as the work runs under `together`:
 
     with comm.together():
         image = comm.share(lambda: read_image(path))
 
-An agreement waits asleep: ranks without work leave the cores to the others.
+Ranks sleep while they wait for an agreement, so that ranks without work leave the cores to the others.
 """
 import warnings
 from collections.abc import Sequence
@@ -33,11 +32,11 @@ SERIAL = SerialComm()
 
 
 def get_comm(mpi: bool, report: Report | None = None, *, threads: bool = False) -> Comm:
-    """All ranks of MPI's world, or SERIAL where MPI is not wanted; MPI is imported here or never.
+    """All ranks of MPI's world, or SERIAL without MPI; MPI is only imported here.
 
-    report: tells the user of an exception that ends all ranks (default: a traceback on standard error)
-    threads: several threads of a rank will use it (see hand_out)
-    Raises InputError where MPI cannot be loaded.
+    report: reports an exception that ends all ranks to the user (default: a traceback on standard error)
+    threads: whether several threads of a rank will use it (see hand_out)
+    Raises InputError if MPI cannot be loaded.
     """
     if not mpi:
         return SERIAL
@@ -54,7 +53,7 @@ def _load(threads: bool) -> Any:
     """The module mpi4py.MPI. Raises InputError."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # mpi4py guesses at what the programs check, and say in one line
+            warnings.simplefilter("ignore")     # the programs check what mpi4py warns of, and report it in one line
             import mpi4py
             mpi4py.rc.thread_level = "multiple" if threads else "funneled"
             from mpi4py import MPI

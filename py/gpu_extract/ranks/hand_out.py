@@ -1,8 +1,7 @@
-"""Numbers of pieces of work (seams.Numbers), handed out one by one to whichever of several ranks asks next.
+"""Assigns numbers of pieces of work (seams.Numbers) one by one to the next rank that asks.
 
-One thread of rank 0 answers the other ranks over a communicator of its own; nobody
-else has to come to a certain place for it, so a rank that computes for minutes keeps
-nobody waiting. Nothing here imports MPI: its module is handed over.
+One thread of rank 0 answers the other ranks over a separate communicator. No other rank takes part, so that a rank that
+computes for minutes delays nobody. Nothing here imports MPI: its module is an argument.
 """
 import threading
 from typing import Any
@@ -12,14 +11,14 @@ import numpy as np
 from gpu_extract.perf.clock import sleep
 from gpu_extract.seams import Numbers, Told
 
-_PAUSE = 2e-3            # seconds between two looks for a message
-_NONE = -1               # in place of a number: there is no more
+_PAUSE = 2e-3            # seconds between two checks for a message
+_NONE = -1               # instead of a number: there are no more
 _ASK, _ANSWER = 1, 2     # tags
-_VERBS = "take", "hold", "borrow", "begin", "tell", "stop", "leave"      # what a rank asks rank 0 for
+_VERBS = "take", "hold", "borrow", "begin", "tell", "stop", "leave"      # requests of a rank to rank 0
 
 
 class Served(Numbers):
-    """The same on rank 0 of several ranks: a thread of it answers the others."""
+    """Numbers on rank 0 of several ranks, one of whose threads answers the others."""
 
     def __init__(self, mpi: Any, comm: Any, count: int, told: Told):
         super().__init__(range(count), told)
@@ -56,7 +55,7 @@ class Served(Numbers):
 
 
 class Asked(Numbers):
-    """The same on the other ranks."""
+    """Numbers on the other ranks."""
 
     def __init__(self, comm: Any):
         super().__init__(range(0))
@@ -86,7 +85,7 @@ class Asked(Numbers):
         self._comm.Free()
 
     def _ask(self, verb: str, number: int = 0, state: int = 0) -> int | None:
-        """Say something, and wait asleep for the answer."""
+        """Send a request, and sleep until the answer."""
         with self._lock:
             self._say(verb, number, state)
             answer = np.empty(1, dtype=np.int64)

@@ -1,10 +1,9 @@
-"""A keeper for a rank: a small process that waits for it, and has all ranks ended when it is lost.
+"""The keeper of a rank: a small process that waits for the rank, and ends all ranks when it is lost.
 
-A rank that is killed, stopped or gone without a word leaves the others waiting
-in MPI for ever, or as long as the launcher likes, and with whatever exit code
-the launcher finds. So a rank is made a child of a process that knows nothing
-of MPI: the keeper sees how the child ends, and ends in a way that every
-launcher understands. It takes no time, no device and a few MB.
+A rank that is killed, stopped or ends without a message leaves the others waiting in MPI for ever, or until the
+launcher ends them, with an arbitrary exit code. Therefore a rank is the child of a process that does not use MPI: the
+keeper sees how the child ends, and itself ends in a way that every launcher understands. It needs no time, no device
+and a few MB.
 """
 import os
 import signal
@@ -18,12 +17,12 @@ from typing import NoReturn
 from gpu_extract.errors import ExitCode
 from gpu_extract.perf.clock import children_count_as_this, process_state, sleep
 
-STOPPED = 10.0       # seconds a rank or a keeper may be stopped (SIGSTOP) alone; more and the rank counts as lost
-ASKED = 10.0         # seconds that a rank has to end after a signal that asks for it
-_LOOK = 0.25         # seconds between two looks at a rank that is stopped
-_SELDOM = 1.0        # seconds between two looks at the keeper
-_PATIENCE = 5.0      # seconds to wait for the launcher to end this process after it was told
-_HEAD_START = 1.0    # seconds for the other ranks to find the same
+STOPPED = 10.0       # seconds that a rank or a keeper may be stopped alone (SIGSTOP) before the rank counts as lost
+ASKED = 10.0         # seconds for a rank to end after a signal
+_LOOK = 0.25         # seconds between two checks of a stopped rank
+_SELDOM = 1.0        # seconds between two checks of the keeper
+_PATIENCE = 5.0      # seconds to wait for the launcher to end this process on request
+_HEAD_START = 1.0    # seconds for the other ranks to find the same error
 _TELL_OF_PARENT = 1           # Linux: prctl(PR_SET_PDEATHSIG, ...)
 _ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 # from one keeper to others: end, here and now (not SIGTERM, which may be meant for the ranks); from the system to a
@@ -33,35 +32,35 @@ END_NOW, _ORPHANED = (signal.SIGRTMIN + 3, signal.SIGRTMIN + 4) if hasattr(signa
 
 
 class Mark(IntEnum):
-    """What a rank tells its keeper; each may come with a code."""
+    """Messages of a rank to its keeper; each may have a code."""
 
-    STARTS_MPI = 1       # from here on it is in MPI's hands
+    STARTS_MPI = 1       # it begins to start MPI
     MET = 2              # all ranks have met
-    ENDS = 3             # it ends on purpose, with this exit code
-    ENDS_ALL = 4         # it has all ranks ended with this exit code
+    ENDS = 3             # it ends intentionally, with this exit code
+    ENDS_ALL = 4         # it ends all ranks with this exit code
 
 
 Lost = Callable[[str, bool, bool], int]
 EndAll = Callable[[int], bool]
 Beside = Callable[[int], Callable[[bool], None]]
-_pipe: list[int] = []         # in the child: where its keeper reads
-_code = [int(ExitCode.INTERNAL)]     # in the keeper: what to end with when told to end
-_asked: list[int] = []        # in the keeper: signals that ask for an end
+_pipe: list[int] = []         # in the child: the pipe to its keeper
+_code = [int(ExitCode.INTERNAL)]     # in the keeper: the exit code for an end on request
+_asked: list[int] = []        # in the keeper: received signals to end
 
 
 def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = (),
          beside: Beside = lambda child: lambda well: None) -> int:
-    """Call `run` in a child process, and return there what it returns, which is the exit code it must end with.
+    """Call `run` in a child process, and return its result there, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
     than 10 s (it is killed then), all ranks are ended. SIGTERM, SIGINT, SIGHUP and the end of the launcher are passed
     on to the child (a signal that was ignored stays so); it is killed where it does not end within 10 s, and all ranks
     are ended. The child ends with its keeper: the system sees to it, since MPI may hold all threads of the child until
     all ranks have met. It looks after the keeper in turn: one that is stopped for more than 10 s ends all ranks, too.
-    lost: is told how the child ended, whether it had not yet come through the start of MPI, and whether a signal had
+    lost: called with how the child ended, whether MPI was still starting, and whether a signal had
         asked for an end; returns the exit code
-    end_all: asks the launcher to end all ranks with an exit code; whether it will end the keeper, too
-    passes: further signals that the child knows how to take: they are passed on to it
+    end_all: asks the launcher to end all ranks with an exit code; returns whether it will also end the keeper
+    passes: further signals that the child handles, which are passed on to it
     beside: called in the keeper with the child's number; what it returns is told whether the child has ended as it
         should, or, where all are ended, before this process ends
     """
@@ -79,7 +78,7 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in _ENDING:
             signal.signal(number, _end_with_code)
-        os.set_blocking(reader, False)                    # whatever the child has started may still hold the other end
+        os.set_blocking(reader, False)                    # processes started by the child may still hold the other end
         said = os.read(reader, 64)
         marks, code = dict(zip(said[::2], said[1::2], strict=True)), os.waitstatus_to_exitcode(status)
         if marks.get(Mark.ENDS) == code and (code == 0 or Mark.MET in marks):
@@ -96,12 +95,12 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     code = run()
     tell(Mark.ENDS, code)
     if _is_stopped(parent):
-        _pass_on(parent, signal.SIGCONT)             # nothing is lost: all is done
+        _pass_on(parent, signal.SIGCONT)             # nothing is lost, as all is done
     return code
 
 
 def _take_signals(child: int, launcher: int, passes: Sequence[int], ended: Callable[[bool], None]) -> None:
-    """Signals to the keeper are meant for the rank."""
+    """Handle signals to the keeper, which are meant for the rank."""
     def ask(number: int, _: object) -> None:
         _pass_on(child, number)
         if not _asked:
@@ -151,12 +150,12 @@ def _watch_keeper(keeper: int, lost: Lost) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal, where the system tells."""
+    """Whether a process is stopped by a signal, if the system reports it."""
     return process_state(pid)[:1] == ["T"]
 
 
 def tell(mark: Mark, code: int = 0) -> None:
-    """Tell the keeper of this process, where there is one."""
+    """Send a message to the keeper of this process, if there is one."""
     for descriptor in _pipe:
         os.write(descriptor, bytes([mark, code]))
 
@@ -178,7 +177,7 @@ def _wait(child: int) -> int:
 
 
 def _leave(said: dict[int, int], code: int, lost: Lost, end_all: EndAll) -> NoReturn:
-    """End all, for a child that ended in no good way. code: negative for a signal."""
+    """End all ranks, after a child that ended abnormally. code: negative for a signal."""
     on_purpose = said.get(Mark.ENDS) == code
     if Mark.ENDS_ALL in said:
         code = said[Mark.ENDS_ALL]
@@ -196,7 +195,7 @@ def _leave(said: dict[int, int], code: int, lost: Lost, end_all: EndAll) -> NoRe
 
 
 def _have_told_of_end(parent: int, number: int) -> None:
-    """Have this process sent a signal when its parent ends, on Linux."""
+    """Let the system send this process a signal when its parent ends, on Linux."""
     if sys.platform == "linux":
         import ctypes
 

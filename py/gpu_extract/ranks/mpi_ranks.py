@@ -22,19 +22,19 @@ from gpu_extract.seams import NULL, Comm, Numbers, Recorder, Told
 T = TypeVar("T")
 Report = Callable[[BaseException], None]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3      # seconds between two looks at a pending agreement
-_UNTIL_READ = 0.3                               # seconds for the launcher to pass on what was said
+_FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3      # seconds between two checks of a pending agreement
+_UNTIL_READ = 0.3                               # seconds for the launcher to pass on messages
 _ALIGN = 64                                     # bytes
-_ANY = 1 << 40                                  # the place of a rank that has failed
+_ANY = 1 << 40                                  # the step of a rank that has failed
 _VERBS = "together", "barrier", "split", "complete", "gather", "fill", "hand out", "release"
 
 
 class MpiComm(Comm):
     """The ranks of an MPI communicator.
 
-    one_copy: False once shared arrays had to be copied for every rank
+    one_copy: False after shared arrays had to be copied for every rank
     mpi: the module mpi4py.MPI; comm: its communicator
-    report: tells the user of an exception that ends all ranks (default: a traceback on standard error)
+    report: reports an exception that ends all ranks to the user (default: a traceback on standard error)
     """
 
     def __init__(self, mpi: Any, comm: Any, report: Report | None = None):
@@ -122,7 +122,7 @@ class MpiComm(Comm):
             return self._spread(text, arrays)
 
     def _spread(self, text: str, arrays: list[np.ndarray]) -> Any:
-        """What rank 0 has packed, on all ranks."""
+        """The packed value of rank 0, on all ranks."""
         text = transport.broadcast_text(self._comm, text)
         kinds = layout(text)
         sizes = [int(dtype.itemsize * np.prod(shape, dtype=np.int64)) for dtype, shape in kinds]
@@ -175,9 +175,9 @@ class MpiComm(Comm):
                     work()
 
     def _agree(self, verb: str, failure: GpuExtractError | None = None) -> None:
-        """Wait for all ranks; raise on all of them what the first of those that failed has to say.
+        """Wait for all ranks; raise the error of the first failed rank on all of them.
 
-        Ranks that have not failed must all have come to the same verb: if not, the program is wrong, and says so.
+        Ranks that have not failed must all be at the same verb; otherwise the program is wrong, which is an error.
         """
         place = _VERBS.index(verb) + len(_VERBS) * self._depth
         mine = np.array([self.size, place, -place] if failure is None else [self.rank, _ANY, _ANY], dtype=np.int64)
@@ -207,10 +207,10 @@ class MpiComm(Comm):
         sleep(_UNTIL_READ)
         code = ExitCode.START_AGAIN if is_interruption(error) else ExitCode.INTERNAL
         self._mpi.COMM_WORLD.Abort(int(code))
-        os._exit(int(code))        # Abort may come back before the launcher acts
+        os._exit(int(code))        # Abort may return before the launcher acts
 
     def _nodes(self) -> tuple[Any, Any]:
-        """The ranks of this node, and the first ranks of all nodes (for the others: nothing)."""
+        """The ranks of this node, and the first ranks of all nodes (None on the others)."""
         if self._node is None:
             with self._recorder.span(MPI + "nodes"):
                 self._node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED, self.rank)
@@ -219,7 +219,7 @@ class MpiComm(Comm):
         return self._node, self._roots
 
     def _node_memory(self, size: int) -> np.ndarray:
-        """Bytes that all ranks of a node see; each rank's own where a node has not enough of such memory."""
+        """Memory shared by all ranks of a node; separate for each rank if a node has too little shared memory."""
         node, _ = self._nodes()
         enough = np.array([transport.enough_room(size)], dtype=np.int64)
         self._comm.Allreduce(self._mpi.IN_PLACE, enough, op=self._mpi.MIN)
@@ -232,7 +232,7 @@ class MpiComm(Comm):
         return memory
 
     def _fill(self, memory: np.ndarray) -> None:
-        """Bring rank 0's bytes into the memory of all nodes, or of all ranks where each has its own."""
+        """Copy rank 0's bytes into the memory of all nodes, or of all ranks if each has its own."""
         _, roots = self._nodes()
         if not self.one_copy:
             transport.broadcast_bytes(self._comm, memory)
@@ -246,6 +246,6 @@ class MpiComm(Comm):
 
 
 def _public_class(error: BaseException | None) -> str:
-    """The name of the error's first base that errors.py knows."""
+    """The name of the error's first base class in errors.py."""
     names = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__]
     return names[0] if names else InternalError.__name__

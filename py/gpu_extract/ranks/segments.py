@@ -1,7 +1,7 @@
-"""Shared memory that MPI has left in /dev/shm where ranks were killed: removed by the next run, where it was ours.
+"""Removes shared memory of MPI that killed ranks of this program left in /dev/shm, at the next run.
 
-A rank's keeper writes down which of MPI's files the rank has mapped, in a record beside them that it holds locked. A
-record that can be locked has no rank any more, in whatever container; a file that only such records name is nobody's.
+A rank's keeper records which of MPI's files the rank has mapped, in a locked file beside them. A record that can be
+locked has no rank any more, in any container. A file that only such records name is unused.
 """
 import fcntl
 import os
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from gpu_extract.perf.clock import sleep
 
-_SOON, _LATER = 0.02, 1.0          # seconds between two looks at what a rank has mapped, at its start and later
-_LOOKS = 1500                      # of each kind: then it uses none
+_SOON, _LATER = 0.02, 1.0          # seconds between two checks of a rank's mapped files, at its start and later
+_LOOKS = 1500                      # checks of each kind; after them the rank counts as using none
 _FOLDER = Path("/dev/shm")
 _RECORD = "gpu_extract.segments."
 _NAMES = "mpich_shm_", "mpich_shar_", "sm_segment.", "osc_sm."      # of MPICH, of Open MPI
@@ -27,7 +27,7 @@ def follow_segments(pid: int) -> Callable[[bool], object]:
     """From now on, in a thread, look for what a rank maps; returns what is to be told of its end, whether it is good:
     where it is not, before it, if that can be.
 
-    The rank cannot do it itself: MPI holds it until all ranks have met, and it may be killed meanwhile.
+    The rank cannot do it itself: MPI blocks it until all ranks have met, and it may be killed meanwhile.
     """
     threading.Thread(target=_follow, args=(pid,), name="segments", daemon=True).start()
     return lambda well: forget_segments() if well else note_segments(pid)
@@ -38,7 +38,7 @@ def _follow(pid: int) -> None:
     for number in range(2 * _LOOKS):
         sleep(_SOON if number < _LOOKS else _LATER)
         if note_segments(pid):
-            sleep(_LATER)                # MPI may add to them while ranks meet
+            sleep(_LATER)                # MPI may add files while ranks meet
             note_segments(pid)
             return
 
@@ -51,7 +51,7 @@ def note_segments(pid: int) -> bool:
     for path in mapped:
         with suppress(OSError):
             found.append(f"{path.stat().st_ino} {path.name}\n")
-    with suppress(OSError):                 # no room for it: then nothing is remembered
+    with suppress(OSError):                 # no space: then nothing is recorded
         if found and not _held:
             record = _FOLDER / f"{_RECORD}{uuid.uuid4().hex}"
             _held.append((record, os.open(record, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)))
@@ -62,7 +62,7 @@ def note_segments(pid: int) -> bool:
 
 
 def forget_segments() -> None:
-    """The end of MPI will remove what it has made."""
+    """Remove the record, because the end of MPI will remove its files."""
     for record, descriptor in _held:
         with suppress(OSError):
             record.unlink(missing_ok=True)
@@ -71,7 +71,7 @@ def forget_segments() -> None:
 
 
 def remove_dead_segments() -> list[Path]:
-    """Remove what ranks of this user have left on this node that are all gone; returns what was removed."""
+    """Remove files left on this node by ranks of this user that are all gone; returns the removed files."""
     dead: dict[str, list[Path]] = {}
     alive: set[str] = set()
     descriptors = []
@@ -99,7 +99,7 @@ def remove_dead_segments() -> list[Path]:
 
 
 def _unlinked(line: str) -> Path | None:
-    """Remove the file that a line of a record names, if it is still that file."""
+    """Remove the file in a line of a record, if it is still the same file."""
     match = re.fullmatch(r"(\d+) ([\w.-]+)", line)
     if match is None or not match[2].startswith(_NAMES):
         return None

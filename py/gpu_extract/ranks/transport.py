@@ -1,6 +1,6 @@
-"""Values and memory on the way between MPI's ranks: texts, packed values, memory that a node's ranks share.
+"""Transport between MPI's ranks: texts, packed values, and memory shared by a node's ranks.
 
-Functions over mpi4py's communicators, which they are handed; nothing here imports MPI.
+The functions receive mpi4py's communicators as arguments; nothing here imports MPI.
 """
 import os
 import sys
@@ -11,8 +11,8 @@ import numpy as np
 from gpu_extract.packing import as_bytes, layout, pack, unpack
 
 _CHUNK = 1 << 30              # bytes moved in one call
-_SHARED_MEMORY = "/dev/shm"   # where both MPI families keep windows on Linux
-_MARGIN = 64 << 20            # bytes of it left to others
+_SHARED_MEMORY = "/dev/shm"   # location of windows of both MPI families on Linux
+_MARGIN = 64 << 20            # bytes of it left to other programs
 
 
 def broadcast_text(comm: Any, text: str, root: int = 0) -> str:
@@ -26,7 +26,7 @@ def broadcast_text(comm: Any, text: str, root: int = 0) -> str:
 
 
 def send(comm: Any, value: Any, target: int) -> None:
-    """Send a value: length of its text, text, arrays one by one. See packing.pack for what can be sent."""
+    """Send a value: length of its text, text, arrays one by one. packing.pack describes what can be sent."""
     text, arrays = pack(value)
     for array in (*_encode(text), *arrays):
         comm.Send(as_bytes(array), target)
@@ -46,7 +46,7 @@ def receive(comm: Any, source: int) -> Any:
 
 
 def owners(comm: Any, numbers: list[int], kind: Any) -> list[int]:
-    """Which rank has each number, in the order of all ranks' numbers; kind: MPI's type of an int64."""
+    """The rank of each number, in the order of all ranks' numbers; kind: MPI's type of an int64."""
     counts = np.empty(comm.Get_size(), dtype=np.int64)
     comm.Allgather(np.array([len(numbers)], dtype=np.int64), counts)
     everyone = np.empty(int(counts.sum()), dtype=np.int64)
@@ -62,9 +62,9 @@ def broadcast_bytes(comm: Any, memory: np.ndarray) -> None:
 
 
 def enough_room(size: int) -> bool:
-    """Whether this node has so many bytes of shared memory to give.
+    """Whether this node has this many free bytes of shared memory.
 
-    Taking more than there is would not fail but kill the rank that writes into it.
+    Taking more than exists would not fail, but kill the rank that writes to it.
     """
     try:
         found = os.statvfs(_SHARED_MEMORY)
@@ -85,9 +85,9 @@ class NodeMemory:
         self._idle: list[tuple[int, Any]] = []
 
     def take(self, size: int) -> tuple[np.ndarray, Any]:
-        """At least `size` bytes as an array of so many, and the window it lies in.
+        """An array of `size` bytes, and its window.
 
-        A window that was taken back is used again where it is large enough; else those that are idle are freed first.
+        A returned window is reused if it is large enough; otherwise idle windows are freed first.
         """
         fitting = [(room, n) for n, (room, _) in enumerate(self._idle) if room >= size]
         if fitting:
@@ -103,7 +103,7 @@ class NodeMemory:
         return np.frombuffer(memory, dtype=np.uint8)[:size], held[1]
 
     def take_back(self) -> None:
-        """All that was taken may be used again: nobody looks at it any more."""
+        """Mark all taken windows as reusable, because they are not used any more."""
         self._idle += self._used
         self._used.clear()
 

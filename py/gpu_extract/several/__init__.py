@@ -1,1 +1,1 @@
-"""Several passes over an image: what is done to each bundle in them, and what ranks tell each other in between."""
+"""Several passes over an image: the work on each bundle, and the exchange between ranks."""

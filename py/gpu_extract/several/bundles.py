@@ -1,7 +1,7 @@
-"""One instrument bundle in a pass beside others: with the weight, without the outliers that its past tells of.
+"""One instrument bundle in one of several passes: with the weights, and without the outliers, of its past.
 
 Ranks that share a bundle each solve all of it, since a model of the image needs all of its spots, and share the
-decorrelation. So the last pass has the bits that one rank alone gives.
+decorrelation. The last pass therefore has the same bits as on a single rank.
 """
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,12 +24,12 @@ from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.solve import Solution, solve
 
-MOST = 1e30          # photons in a bin: a model of more has run away, and no room in single precision
+MOST = 1e30          # photons in a bin: a larger model has diverged, and exceeds single precision
 
 
 class _Pass(NamedTuple):
-    """A bundle that is solved: where it lies, its spots, normal equations and solution, its pixels as they were seen,
-    and what tells a background from the spectra, with its coefficients; None and none where nobody asks for one."""
+    """A solved bundle: its place, spots, normal equations and solution, its pixels as seen by the pass, and the
+    background's fit with its coefficients; None and empty without a background."""
 
     place: Place
     blocks: Blocks
@@ -49,27 +49,27 @@ class _Pass(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether the solution is one that a model can be made of."""
+        """Whether a model can be made from the solution."""
         return bool((np.abs(self.solution.x) < MOST).all() and (np.abs(self.smooth) < MOST).all())
 
     @property
     def scale(self) -> Array:
-        """(nfibre, nwave) what makes the sum of each stamp 1, its tail included."""
+        """(nfibre, nwave) factors that make the sum of each stamp 1, including its tail."""
         nfibre, nwave = self.solution.x.shape
         return self.blocks.scale.reshape(nfibre, -1)[:, :nwave]
 
     def bright(self, x: Array) -> Array:
-        """(nfibre, nwave) what tails are made of: of a spectrum as much as good pixels tell of it."""
+        """(nfibre, nwave) photons for tails: the part of a spectrum that good pixels determine."""
         good = (self.place.cut.root > 0).astype(np.float64)
         return trusted(self.normal, x, sum_under(self.blocks, good, x.shape[1]))
 
 
 def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: tuple[Arena, Arena],
            recorder: Recorder) -> _Pass:
-    """Solve a bundle, anew as long as pixels of it stand out from what came of it, ROUNDS times at most."""
+    """Solve a bundle, repeatedly while pixels stand out from its model, at most ROUNDS times."""
     lasting, passing = arenas
     with recorder.span("cut"):
-        place = locate(image, job, fibres, lasting)        # the core may ask for the pixels as they were seen
+        place = locate(image, job, fibres, lasting)        # the core may need the pixels as seen by the pass
     with recorder.span("weigh"):
         bins, spots = slice(len(job.plan.extended)), place.spots        # the recipe repeats the last one
         cut, y0, x0 = place.cut, spots.y0[:, bins], spots.x0[:, bins]
@@ -92,7 +92,7 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
 
 
 def _told_apart(done: _Pass, job: Job, recorder: Any) -> _Pass:
-    """The same with the background out of the spectra, where one is asked for."""
+    """The same with the background separated from the spectra, if one is requested."""
     if job.config.background is None:
         return done
     sight, solution = done.sight, done.solution
@@ -106,17 +106,17 @@ def _told_apart(done: _Pass, job: Job, recorder: Any) -> _Pass:
 
 
 def _answer(normal: Normal, sums: Array) -> Array:
-    """What solves the normal equations for other sums under the spots."""
+    """A function that solves the normal equations for other right-hand sides."""
     with borrowed() as room:
         return solve(replace(normal, rhs=np.where(normal.weight > 0, sums, 0.0)), room, room).x
 
 
 def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> tuple[_Pass, Piece]:
-    """A solution without the light that the bundle's own tails have put on its pixels; and the tails.
+    """A solution without the light of the bundle's own tails on its pixels, and the tails.
 
-    The first normal equations know nothing of that light and take it for light of the spots there: a star comes out too
-    bright by the share of its light that lies in its tails, about 1 %, and so do the tails. What is too much is solved
-    for with the same equations; that it is too bright by the same share itself is 1e-4 of the star.
+    The first normal equations attribute that light to the spots there: a star and its tails become too bright by the
+    share of its light in the tails, about 1 %. The excess is solved for with the same equations; its own relative error
+    leaves 1e-4 of the star.
     """
     if past.before is not None:
         done = _tails_of_now(done, job, fibres, past)
@@ -134,9 +134,9 @@ def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> t
 
 
 def _tails_of_now(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> _Pass:
-    """A further solution with the tails that the bundle's own light has by it, not by the one before.
+    """A further solution, with tails from its own light, not from the previous one.
 
-    That had taken other bundles' light for its own. The pixels are changed in place, as if they had never had more.
+    The previous one counted other bundles' light as its own. The pixels are corrected in place.
     """
     if past.before is None or past.before.tails.size == 0 or not done.sound:
         return done
@@ -150,7 +150,7 @@ def _tails_of_now(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) ->
 
 
 def _without(done: _Pass, tails: Piece) -> _Pass:
-    """The solution, and the right-hand side, of pixels that do not have the light of some tails."""
+    """The solution and the right-hand side for pixels without the light of some tails."""
     light, solution, smooth = _on(done.place.cut, tails), done.solution, done.smooth
     sums = sum_under(done.blocks, np.square(done.place.cut.root) * light, solution.x.shape[1])
     sums[done.normal.weight <= 0] = 0.0
@@ -171,7 +171,7 @@ def _on(cut: Cut, tails: Piece) -> Array:
 
 
 def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, recorder: Recorder) -> Light:
-    """A pass that is not the last: what it leaves of a bundle to the next."""
+    """A pass that is not the last: its light of a bundle for the next pass."""
     with borrowed() as lasting, borrowed() as passing:
         done = _solve(image, job, fibres, past, (lasting, passing), recorder)
         fine = done.sound
@@ -180,7 +180,7 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
                                  smooth=np.zeros_like(done.smooth))
         with recorder.span("smooth"):
             done, tails = _with_tails(done, job, fibres, past)
-            noise = past.noise.median ** 2 if past.before is None else None       # weighs alone
+            noise = past.noise.median ** 2 if past.before is None else None       # it alone determines the weights
             spectrum = smooth(done.normal, done.solution.x, noise)
             bright = done.bright(done.solution.x) if tails.light.size else np.zeros((0, 0))
         with recorder.span("project"):
@@ -193,7 +193,7 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
 
 def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, group: Comm,
                   recorder: Recorder) -> Rows:
-    """The last pass: as bundle.extract_bundle, with the variance, the outliers and the crosstalk of the past."""
+    """The last pass: like bundle.extract_bundle, with the variance, the outliers and the crosstalk of the past."""
     with borrowed() as lasting:
         with borrowed() as passing:
             done = _solve(image, job, fibres, past, (lasting, passing), recorder)
@@ -214,7 +214,7 @@ def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *
 
 
 def _without_background(done: _Pass) -> _Pass:
-    """The same with the background out of the pixels and the right-hand side too: as if it had never been there."""
+    """The same with the background also subtracted from the pixels and the right-hand side."""
     if done.background is None:
         return done
     cut, smooth = done.place.cut, done.smooth
@@ -223,7 +223,7 @@ def _without_background(done: _Pass) -> _Pass:
 
 
 def mark_rejected(mask: np.ndarray, rejected: IntArray, corners: tuple[IntArray, IntArray], job: Job) -> None:
-    """Mark in the mask of wanted bins those that have a rejected pixel in their spot's core; corners: of all bins."""
+    """Mark in the mask of requested bins those with a rejected pixel in their spot's core; corners: of all bins."""
     if len(rejected):
         high, wide = job.shape.core
         middle = job.psf.stamp[0] // 2 - high, job.psf.stamp[1] // 2 - wide

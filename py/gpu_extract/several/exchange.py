@@ -1,7 +1,7 @@
-"""What ranks tell each other between two passes: the parts of models and tails that lie on other bundles' pixels.
+"""The exchange of ranks between two passes: the parts of models and tails that lie on other bundles' pixels.
 
-A rank keeps the light of its own bundles. A bundle's window is where its pixels lie; a part of another bundle's light
-travels where it lies in that window.
+A rank keeps the light of its own bundles. A bundle's window is the rectangle of its pixels. Parts of other bundles'
+light are sent if they lie in that window.
 """
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,22 +21,22 @@ from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import draft_bundle
 
 PastOf = Callable[[int], Past]
-Parts = list[tuple[int, int, Piece]]       # the bundle in whose window, whether of tails, the light
+Parts = list[tuple[int, int, Piece]]       # the bundle of the window, whether it is of tails, the light
 
 
 class _Own(NamedTuple):
-    """The light of a rank's bundles, by number, and those of them that this rank tells the others of."""
+    """The light of a rank's bundles, by number, and those of them that this rank sends to others."""
 
     lights: Mapping[int, Light]
     told: Sequence[int]
 
 
 def past_of(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft | None = None) -> PastOf:
-    """What the passes before the last leave: the past of each bundle of this rank, by number. All ranks call this.
+    """The result of all passes but the last: the past of each bundle of this rank, by number. All ranks call this.
 
-    start: takes the place of one pass
+    start: replaces one pass
     """
-    noise_alone = Past(noise_of(job))          # what is known before the first pass
+    noise_alone = Past(noise_of(job))          # the knowledge before the first pass
     past: PastOf = (lambda bundle: noise_alone) if start is None else _started(job, start, image, comm)
     for _ in range(job.config.passes - 1 - (start is not None)):
         past = _after(_draft(image, job, past, comm, recorder), job, comm)
@@ -44,7 +44,7 @@ def past_of(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft
 
 
 def make_draft(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft | None = None) -> Draft:
-    """All passes over an image but the last, one at least: what they leave, on all ranks."""
+    """All passes over an image but the last, at least one: their result, on all ranks."""
     before = replace(job, config=replace(job.config, passes=max(job.config.passes - 1, 1 + (start is not None))))
     own = _draft(image, job, past_of(image, before, comm, recorder, start), comm, recorder)
     lights = of_all(comm, {number: own.lights[number] for number in own.told})
@@ -52,14 +52,14 @@ def make_draft(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Dr
 
 
 def noise_of(job: Job) -> ReadNoise:
-    """The job's, which has one where there are several passes."""
+    """The read noise of the job, which must exist with several passes."""
     if job.noise is None:
         raise InternalError("several passes without read noise")
     return job.noise
 
 
 def _started(job: Job, start: Draft, image: Image, comm: Comm) -> PastOf:
-    """The past that a draft tells of, of all bundles on all ranks. Raises InputError where it is another job's."""
+    """The past from a draft, of all bundles on all ranks. Raises InputError if it belongs to another job."""
     if start.shape != image.shape or start.bundles != job.plan.bundles or \
             not np.array_equal(start.wave, job.plan.extended):
         raise InputError("the starting draft belongs to another image size, PSF or wavelength grid, or to an image "
@@ -70,7 +70,7 @@ def _started(job: Job, start: Draft, image: Image, comm: Comm) -> PastOf:
 
 
 def _draft(image: Image, job: Job, past: PastOf, comm: Comm, recorder: Recorder) -> _Own:
-    """One pass over this rank's bundles. Ranks that share a bundle all have its light, the first of them tells."""
+    """One pass over this rank's bundles. All ranks that share a bundle have its light; the first of them sends it."""
     lights, told = {}, []
     for turn in turns(len(job.plan.bundles), comm.size, comm.rank):
         group = SERIAL if turn.group is None else comm.split(turn.group)
@@ -83,7 +83,7 @@ def _draft(image: Image, job: Job, past: PastOf, comm: Comm, recorder: Recorder)
 
 
 def _after(own: _Own, job: Job, comm: Comm) -> PastOf:
-    """The past of this rank's bundles after a pass; all ranks tell what others need."""
+    """The past of this rank's bundles after a pass; all ranks send what others need."""
     windows: list[Window] = of_all(comm, {n: (*map(int, own.lights[n].corner), *own.lights[n].model.shape)
                                         for n in own.told})
     pieces: list[Parts] = of_all(comm, {n: pieces_of(n, own.lights[n], windows) for n in own.told})
@@ -96,7 +96,7 @@ def _after(own: _Own, job: Job, comm: Comm) -> PastOf:
 
 
 def of_all(comm: Comm, own: Mapping[int, Any]) -> list[Any]:
-    """What all ranks have of each bundle, in order of bundles, on all of them."""
+    """The parts of all ranks for each bundle, in order of bundles, on all ranks."""
     parts = comm.gather(sorted(own.items()))
     return comm.share(lambda: parts or [])
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # One frame on a GPU node:   sbatch slurm/extract-gpu.sh -i IMAGE -p PSF -o FRAME [any option of gpu_extract]
 #
-# One GPU shared by five ranks under the Multi-Process Service (MPS). Set before sbatch, if they differ:
-#   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
-#   MPI      what srun needs for the MPI library: pmi2 for MPICH, pmix for Open MPI (pmi2)
+# One GPU shared by five ranks under the Multi-Process Service (MPS).
+# Variables to set before sbatch (defaults in brackets):
+#   PYTHON   Python interpreter of the environment with gpu_extract                (python)
+#   MPI      srun's option for the MPI library: pmi2 for MPICH, pmix for Open MPI  (pmi2)
 #SBATCH --job-name=gpu_extract
 #SBATCH --nodes=1
 #SBATCH --gpus-per-node=1

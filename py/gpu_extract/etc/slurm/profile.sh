@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Where does the time of a frame go? The record and the trace of one run, and the report on it:
+# Where the time of a frame goes: the record and the trace of one run, and the report on it:
 #
-#   sbatch slurm/profile.sh FOLDER [any option of gpu_extract but -o]
+#   sbatch slurm/profile.sh FOLDER [any option of gpu_extract except -o]
 #
-# FOLDER gets run.json, trace.json (for ui.perfetto.dev), report.html and the frame; with NSYS also what Nsight Systems
-# saw of each rank: rankN.nsys-rep, rankN.sqlite (its export) and rankN.html (what gpu_perf nsys says of it).
-# Set before sbatch, if they differ:
-#   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
-#   MPI      what srun needs for the MPI library: pmi2 for MPICH, pmix for Open MPI (pmi2)
+# FOLDER gets run.json, trace.json (for ui.perfetto.dev), report.html and the frame; with NSYS also the profile of each
+# rank by Nsight Systems: rankN.nsys-rep, rankN.sqlite (its export) and rankN.html (the report of gpu_perf nsys).
+# Variables to set before sbatch (defaults in brackets):
+#   PYTHON   Python interpreter of the environment with gpu_extract                              (python)
+#   MPI      srun's option for the MPI library: pmi2 for MPICH, pmix for Open MPI                (pmi2)
 #   NSYS     Nsight Systems, e.g. nsys, for a profile of the GPU with the stages as NVTX ranges  (none)
 #SBATCH --job-name=profile
 #SBATCH --nodes=1

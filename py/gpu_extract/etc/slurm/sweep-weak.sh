@@ -3,11 +3,11 @@
 #
 #   sbatch slurm/sweep-weak.sh FOLDER [any option of gpu_sweep run]
 #
-# Table, plots and records are in FOLDER; started again with the same words, it goes on where it was.
-# Set before sbatch, if they differ:
-#   RANKS    numbers of ranks, with commas                                         (1,2,4,8,16,20)
-#   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
-#   MPI      what srun needs for the MPI library: pmi2 for MPICH, pmix for Open MPI (pmi2)
+# Table, plots and records are in FOLDER. Submitted again with the same arguments, the sweep continues.
+# Variables to set before sbatch (defaults in brackets):
+#   RANKS    numbers of ranks, separated by commas                                 (1,2,4,8,16,20)
+#   PYTHON   Python interpreter of the environment with gpu_extract                (python)
+#   MPI      srun's option for the MPI library: pmi2 for MPICH, pmix for Open MPI  (pmi2)
 #SBATCH --job-name=sweep-weak
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=20

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The history of run times: measure the newest commit of this clone, build the page, say what became slower.
+# The history of run times: measure the newest commit of this clone, build the page, report what became slower.
 #
 #   sbatch slurm/track.sh [FOLDER]          once; FOLDER (default: track) gets the store and the site
 #
-# For every night, the lines of slurm/track.scrontab go into `scrontab -e`.
-# Set before sbatch, if they differ:
-#   PYTHON   the interpreter of the environment that gpu_extract is installed in   (python)
-#   COMMITS  a commit or a range, e.g. v0.1..HEAD                                  (HEAD)
-#   PROBLEM  one of etc/track.ini                                                  (r-50)
-#   PULL     yes: git pull first, and measure what came                            (no)
+# For every night, put the lines of slurm/track.scrontab into `scrontab -e`.
+# Variables to set before sbatch (defaults in brackets):
+#   PYTHON   Python interpreter of the environment with gpu_extract  (python)
+#   COMMITS  a commit or a range, e.g. v0.1..HEAD                    (HEAD)
+#   PROBLEM  one of etc/track.ini                                    (r-50)
+#   PULL     yes: git pull first, and measure the new commits        (no)
 #SBATCH --job-name=track
 #SBATCH --nodes=1
 #SBATCH --ntasks=2
@@ -20,7 +20,7 @@ project=${SLURM_SUBMIT_DIR:-$PWD}
 folder=${1:-$project/track}
 python=${PYTHON:-python}
 export OMP_NUM_THREADS=1
-# the ranks are started by mpiexec inside the job: it must not take the job's own environment for its launcher's
+# mpiexec starts the ranks inside the job: it must not mistake the job's environment for that of its launcher
 unset "${!SLURM_@}" "${!PMI_@}" "${!PMIX_@}"
 if [ "${PULL:-no}" = yes ]; then git -C "$project" pull --quiet --ff-only; fi
 mkdir -p "$folder"
