@@ -19,7 +19,7 @@ import bundle as bench
 from parsing import parser_of
 
 from gpu_extract import bundle, run
-from gpu_extract.decorrelate import banded, windows
+from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.limits import Limits
 
 
@@ -36,7 +36,6 @@ LEFT_OUT = {
     "a wider band where the first one cuts off too much": partial(_limits, tail=1e-3),
     "what masks hide at the ends of the range, and a longer pad": partial(patch.object, run, "beside_masks",
                                                                           lambda decay, *_: decay),
-    "whether windows tell their bins apart": partial(patch.object, windows, "whole_tells", lambda *_: True),
     "whether image and PSF belong together": partial(patch.object, run, "_compared", lambda *_, **__: ()),
 }
 

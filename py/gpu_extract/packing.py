@@ -6,6 +6,7 @@ import dataclasses
 import json
 from ast import literal_eval
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -50,7 +51,7 @@ def same(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and one.shape == other.shape and np.array_equal(_words(one), _words(other))
-    names = _names(one)
+    names = _names(type(one))
     if names is not None:
         return all(same(getattr(one, name), getattr(other, name)) for name in names)
     if isinstance(one, Mapping):
@@ -85,7 +86,7 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
         return {"array": len(arrays) - 1}
     if isinstance(value, np.generic):
         return value.item()
-    names = _names(value)
+    names = _names(type(value))
     if names is not None:
         return {"type": _name(type(value)), "fields": {name: _pack(getattr(value, name), arrays) for name in names}}
     if isinstance(value, tuple):
@@ -99,11 +100,12 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
     raise InternalError(f"a {type(value).__name__} cannot travel between ranks")
 
 
-def _names(value: Any) -> list[str] | None:
-    """Of the fields of a dataclass or of a named tuple."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [field.name for field in dataclasses.fields(value)]
-    return getattr(value, "_fields", None) if isinstance(value, tuple) else None
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Of the fields of a kind of dataclass or of named tuple."""
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
 
 
 def _unpack(tree: Any, arrays: Sequence[np.ndarray]) -> Any:

@@ -179,8 +179,7 @@ def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DType
     image: its masks may require a longer pad; pad: least number of bins
     """
     good, dropped, decay = _measured(psf, config, image, pad)
-    plan = known(psf, ("plan", config, decay.beyond, tuple(dropped)),
-                 lambda: on_ccd(good, make_plan(psf, config, decay.beyond, dropped)))
+    plan = on_ccd(good, make_plan(psf, config, decay.beyond, dropped))
     psferr = psf.psferr if config.psferr is None else config.psferr
     ndiag = psf.stamp[0] // 2 if config.ndiag is None else config.ndiag
     return Job(good, config, plan, decay, dropped, psferr, ndiag, threads, dtype=np.dtype(dtype))

@@ -206,13 +206,16 @@ def coupling(hw: int, own: int, half: int) -> Any:
     return kernel
 
 
-def together(exists: np.ndarray, distances: IntArray) -> tuple[IntArray, IntArray]:
-    """Which fibres share vectors: (m, 1, 8) of their numbers, and (m, ndistance), for which distances, 0 for none.
+@cache
+def together(fibres: tuple[int, ...], distances: tuple[int, ...], nfibre: int) -> tuple[IntArray, IntArray]:
+    """Which of some fibres share vectors: (m, 1, 8) of their places among them, and (m, ndistance), for which of the
+    distances, 0 for none.
 
-    exists: (ndistance, n), whether there is a fibre at a distance from each; those that have all come first. The first
-    and the last fibre of a bundle, with one neighbour each, share a lane where that saves a vector for their sakes.
+    Those that have a neighbour at all distances come first. The first and the last fibre of a bundle, with fewer, share
+    a lane where that saves a vector for their sakes.
     """
-    count = exists.shape[1]
+    others, count = np.add.outer(distances, fibres), len(fibres)
+    exists = (others >= 0) & (others < nfibre)
     order = np.argsort(~exists.all(axis=0), kind="stable")
     each = [order[found[order]] for found in exists]
     if max(map(len, each)) > (count - 1) // LANES * LANES:
@@ -222,7 +225,7 @@ def together(exists: np.ndarray, distances: IntArray) -> tuple[IntArray, IntArra
         for first in range(0, len(some), LANES):
             lanes = some[np.minimum(np.arange(first, first + LANES), len(some) - 1)]
             if exists[e, lanes].any():
-                calls.setdefault(tuple(lanes.tolist()), np.zeros_like(distances))[e] = distances[e]
+                calls.setdefault(tuple(lanes.tolist()), np.zeros(len(distances), dtype=np.int64))[e] = distances[e]
     return (np.array([*calls], dtype=np.int64).reshape(-1, 1, LANES),
             np.array([*calls.values()], dtype=np.int64).reshape(-1, len(distances)))
 
@@ -238,7 +241,7 @@ def eliminate(out: Array, moved: Array, icov: Array, x: Array, fibres: IntArray,
     (nfibre, nd, nwave, width), half = icov.shape, out.shape[3] - 1
     size, hw, ends = nwave * width, width // 2, ROWS * np.outer((width, 1), np.arange(LANES))
     apart = distances[:, None]
-    which, asked = together((fibres + apart >= 0) & (fibres + apart < nfibre), distances)
+    which, asked = together(tuple(fibres.tolist()), tuple(distances.tolist()), nfibre)
     j, i = fibres[which], fibres[which] + apart         # (group, distance, lane), as everything here
     exists = (i >= 0) & (i < nfibre)
     block = np.where(exists, np.minimum(i, j) * nd + abs(apart), 0)
