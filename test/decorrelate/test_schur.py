@@ -235,7 +235,7 @@ def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
     bundle, gamma = make_bundle(2, 40), 1e-5
     gauge = Neighbours(bundle.normal, bundle.x, Limits()).first.gauge
     sums = np.array([[(2.0 * shift)**2, 0.0, 0.0, 0.0, tail * gamma / 4.0, 0.0]])
-    _, _, _, (excess,), _, (found,), _ = gauge._judged(sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)])
+    _, _, _, (excess,), _, (found,), _ = gauge._judged(8, sums, np.zeros((1, 6)), [Facts(4e13, 1e-6, gamma)])
     assert (excess <= 1.0) == holds
     assert found == little
 
@@ -246,7 +246,7 @@ def test_what_is_cut_off_far_from_bins_that_are_wanted():
     first = Neighbours(bundle.normal, bundle.x, limits).first
     gauge, reach = first.gauge, REACH * first.widths[0]
     sums = np.array([[0.0, 0.0, 0.0, 0.0, 1e-3, 1e-6]] * 2)
-    tails = gauge._judged(sums, np.zeros((2, 6)), [Facts(limits.uneven, 1e-6, 0.1), Facts(2e4, 1e-6, 0.1)])[1]
+    tails = gauge._judged(8, sums, np.zeros((2, 6)), [Facts(limits.uneven, 1e-6, 0.1), Facts(2e4, 1e-6, 0.1)])[1]
     np.testing.assert_allclose(tails, [4e-5, 4e-2], rtol=1e-12)
     bundle.normal.icov[0, 1, 150:] *= 3.0
     whole, near, far = (Neighbours(bundle.normal, bundle.x, limits, kept=slice(0, stop)).first.at(0).tail

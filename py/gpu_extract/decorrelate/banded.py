@@ -12,7 +12,7 @@ Three checks follow every fibre. A failure gives Status.FAILED, never a silent w
 1'QQ1, 1'QQx and x'QQx agree with those of S to 1e-8 (the noise in Q x is white, so x probes the whole spectrum evenly);
 for no bin does the sum of squares over the stored diagonals of Q exceed S_jj.
 """
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress, groupby
 
 import numpy as np
@@ -56,6 +56,7 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     definite in any band, bins may be weak (weak.py) or a check failed: decorrelate such fibres with the dense core.
     """
     options, nwave = options or Options(), normal.rhs.shape[1]
+    options = replace(options, limits=replace(options.limits, ndiag=ndiag))
     if out is None:
         out = room_for(fibres[1] - fibres[0], len(range(nwave)[bins]), ndiag)
     first = bins.indices(nwave)[0]

@@ -9,7 +9,8 @@ class Limits:
     coupling: terms of higher order in the coupling, relative to S in its own norm
     distant: fibres farther than the next are eliminated where the bound on their coupling is above this
     tail: what the band cuts off, in S's own norm: above `plain` it is added to flux and ivar exactly in all bins, and
-        R is off by 4e-10 (99.9 %, measured)
+        R is off by 6e-5 of it `clear` diagonals before the first that is cut off, 2e-4 at 5, 1e-3 there (measured):
+        it is less where R's last diagonal is nearer, see `most_tail`
     plain: below it ivar and R move by 4e-4 of it (measured): there it is added to the flux alone, where that asks
         for it
     shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
@@ -31,11 +32,13 @@ class Limits:
         not wanted may be weaker: those before the wanted range, at the edge of the CCD
     most_coupling: what it may be, whatever rounding leaves: the condition number that tells it is that of the weights,
         too, and beside masks has no end
+    ndiag: diagonals of R that are kept on each side, no limit
     """
 
     coupling: float = 1e-10
     distant: float = 1e-8
     tail: float = 1.5e-5
+    clear: int = 9
     plain: float = 2.5e-6
     shift: float = 1e-8
     share: float = 4e-9
@@ -49,10 +52,17 @@ class Limits:
     inner: float = 1e-2
     cond: float = 1e12
     most_coupling: float = 1e-7
+    ndiag: int = 0
 
     def most_shift(self, cond: float) -> float:
         """What the band may move the flux by, in sigma, without the exact correction."""
         return min(self.uneven_shift, self.shift) if cond > self.uneven else self.shift
+
+    def most_tail(self, half: int) -> float:
+        """What a band of this half may cut off: three times less for each four diagonals that R's last one is nearer
+        to the first that is cut off."""
+        near = self.clear - (half + 1 - self.ndiag)
+        return min(max(self.tail * 3.0 ** (-near / 4.0), self.plain), self.tail)
 
     def widths(self, own: int, hw: int) -> list[int]:
         """The half-bands of S to try in turn, from those of a fibre's own block and of all of icov.

@@ -4,7 +4,7 @@ The mathematics and the limits are those of decorrelate.banded and narrow.schur.
 FAILED: fibres whose narrow band does not hold, and those with more than device_tables.DEEPEST fibres in a row that
 matter to each other.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class BandedCore:
 
     def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *,
                  room: dict[str, DeviceArray] | None = None):
-        self._device, self._limits = device, limits or Limits()
+        self._device, self._limits = device, replace(limits or Limits(), ndiag=shape.ndiag)
         self._sizes = sizes = Sizes.of(shape)
         self._arrays = room or Slot(device, [sizes.arrays()]).views(sizes.arrays())
         self._arrays |= {name: self._arrays["scratch"].part(*place) for name, place in sizes.parts().items()}
@@ -209,7 +209,7 @@ class _Run:
             self.launch(measure.learn, fibres, rungs=len(LADDER), between=between, beyond=beyond, width=width)
         self.launch(measure.gauge, sizes.chunks * fibres, half=half)
         self.gather("ACTIVE", 1, measure.SUMS, 1)
-        self.launch(measure.conclude, fibres, most_tail=self.limits.tail, decay=DECAY, width=width)
+        self.launch(measure.conclude, fibres, most_tail=self.limits.most_tail(half), decay=DECAY, width=width)
 
     def gather(self, flag: str, value: int, count: int, maxima: int) -> None:
         """Groups of chunks, of fibres whose flag has this value: `count` numbers of each, the first ones maxima, the
@@ -256,11 +256,12 @@ class _Run:
         cuts off, how far below the bound on S bins are that are kept, and how strongly fibres farther than the next are
         coupled."""
         fibres, half, limits, weights = self.fibres, self.sizes.half, self.limits, "reciprocal"
+        most_tail = limits.most_tail(half)
         band = "band", weights, "halves"
         self.launch(measure.reconsider, fibres)
-        self.launch(measure.weigh_cut, self.bins, weights=weights, decay=SLOWEST, floor=limits.tail / limits.cond,
+        self.launch(measure.weigh_cut, self.bins, weights=weights, decay=SLOWEST, floor=most_tail / limits.cond,
                     most_cond=limits.cond, left=OF_POLES / LEFT)
-        self.compare(*band, limits.tail, half, (0, half + 1))
+        self.compare(*band, most_tail, half, (0, half + 1))
         self.launch(measure.tell, fibres, flag=names("Flag").index("CUT_HOLDS"), question=0)
         self.launch(measure.weigh_far, self.bins, weights=weights)
         self.compare(*band, MOST_SHARE, half, (0, half + 1), measure.QUESTIONS)

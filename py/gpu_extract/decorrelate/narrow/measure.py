@@ -130,19 +130,19 @@ class Gauge:
                  for each, bound, told in zip(wanted, bounds.tolist(), answers.tolist(), strict=True)]
         for n, found in strong.items():
             facts[n] = facts[n].also(found)
-        judged = self._judged(sums, more, facts)
+        judged = self._judged(room.half, sums, more, facts)
         doubtful = [n for n, (tail, excess) in enumerate(zip(judged[1], judged[3], strict=True))
                     if facts[n].finer(excess) or facts[n].finer(tail / self.limits.plain)]
         for n in doubtful:
             band = room.band(int(places[n, 1]))
             facts[n] = facts[n].also(ask(band, band, float(bounds[n]), FINER[facts[n].gamma], self.work))
         if doubtful:
-            judged = self._judged(sums, more, facts)
+            judged = self._judged(room.half, sums, more, facts)
         return [Schur(room, *one) for one in zip(places[:, 1].tolist(), bounds.tolist(), blocks, facts, *judged,
                                                  strict=True)]
 
-    def _judged(self, sums: Array, more: Array, facts: list[Facts]) -> list[list[Any]]:
-        """Squares, tails, inner parts, excesses, shifts and seams of some fibres.
+    def _judged(self, half: int, sums: Array, more: Array, facts: list[Facts]) -> list[list[Any]]:
+        """Squares, tails, inner parts, excesses, shifts and seams of some fibres in a band.
 
         sums: see simd_foresee; more: of windows, squares, inner, crossing, seam
         """
@@ -152,7 +152,7 @@ class Gauge:
             tail = 4.0 * np.maximum(np.where(uneven, sums[:, 4], sums[:, 5]), more[:, 4]) / gamma
             shift = 0.5 * np.sqrt(sums[:, 0])
             inner = more[:, 3] / gamma
-            excess = np.maximum(tail / limits.tail, inner / limits.inner)
+            excess = np.maximum(tail / limits.most_tail(half), inner / limits.inner)
         squares, little = sums[:, 1:4] + more[:, :3], shift <= np.array([limits.most_shift(f.cond) for f in facts])
         return [array.tolist() for array in (squares, tail, inner, excess, shift, little, more[:, 5] / gamma)]
 

@@ -65,8 +65,8 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
         reach = REACH * (max(half, hw + FARTHER) if schur.facts.cond > limits.uneven else half)
         rows.append((n, *schur.room.at(schur.place), half + 1, reach, *ranges, ends[0], len(near), ends[1],
                      len(windows)))
-        least = 0.0 if whole else 2.0 * limits.most_shift(schur.facts.cond)
-        scales.append((least**2, schur.bound, schur.bound**1.5))
+        least = -1.0 if whole else (2.0 * limits.most_shift(schur.facts.cond)) ** 2
+        scales.append((least, schur.bound, schur.bound**1.5))
         size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))
     shifts, weights = (np.concatenate(each) for each in zip(*poles, strict=True))
     return Remainders(np.array(rows), np.array(scales), (shifts, weights),

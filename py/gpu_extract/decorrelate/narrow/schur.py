@@ -109,7 +109,7 @@ class Neighbours:
             room = self.first.gauge.room(len(narrow), half)
             asked = [self._wanted(i, half)._replace(facts=self._facts_in_any(i)) for i in narrow]
             for i, measured in zip(narrow, self.first.gauge.measure(asked, room), strict=True):
-                self._best[i], steps = measured, _steps(measured.excess, self.widths[n:])
+                self._best[i], steps = measured, _steps(measured.excess, self.widths[n:], self.limits)
                 wanted[i] = n + steps if steps else 0
 
     def complement(self, fibre: int) -> Schur:
@@ -152,7 +152,7 @@ class Neighbours:
             if measured.windows or measured.room.half < self.widths[-1]:
                 return False
             roots = self.couplings.roots[fibre, self.couplings.margin:-self.couplings.margin]
-            least += cut_off(measured.band, roots) / self.limits.tail
+            least += cut_off(measured.band, roots) / self.limits.most_tail(measured.room.half)
         if measured.facts.cond > self.limits.cond:
             if not OF_POLES * math.sqrt(measured.bound) * largest <= LEFT:      # nor NaN
                 return False
@@ -205,9 +205,9 @@ class Neighbours:
         """Which of the bands is measured next, 0 for none; found: S to second order, in the band that chains, which are
         measured anew, begin with; without chains it is the narrowest, or holds."""
         if not self._chains_of(fibre):
-            return _steps(found.excess, self.widths)
+            return _steps(found.excess, self.widths, self.limits)
         known = self.widths.index(found.room.half)
-        foretold = _steps(found.excess, self.widths) if self._has_windows(fibre) and known == 0 else 0
+        foretold = (_steps(found.excess, self.widths, self.limits) if self._has_windows(fibre) and known == 0 else 0)
         return max(1, known, min(foretold, len(self.widths) - 1))
 
     def _chains_of(self, fibre: int) -> list[int]:
@@ -321,13 +321,16 @@ class Neighbours:
         return self._beyond[fibre]
 
 
-def _steps(excess: float, widths: Sequence[int]) -> int:
-    """How many bands ahead is the one that will hold: four diagonals reduce the excess by a factor of DECAY.
+def _steps(excess: float, widths: Sequence[int], limits: Limits) -> int:
+    """How many bands ahead is the one that will hold: four diagonals reduce what is cut off by a factor of DECAY.
 
     widths: the remaining ones, from the one that was measured; half a step too few counts as enough.
     """
     if excess <= 1.0:
         return 0
-    wanted = widths[0] + 4.0 * math.log(excess, DECAY)
-    enough = (n for n in range(1, len(widths)) if widths[n] >= wanted - (widths[n] - widths[n - 1]) / 2)
-    return next(enough, len(widths))
+    tail = excess * limits.most_tail(widths[0])
+    for n in range(1, len(widths)):
+        further = widths[n] - widths[0] + (widths[n] - widths[n - 1]) / 2
+        if tail <= limits.most_tail(widths[n]) * DECAY ** (further / 4.0):
+            return n
+    return len(widths)

@@ -513,7 +513,8 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
         shifts, (nwave,), see simd_foresee; half + 1; reach; and from where to where its poles, those for stretches
         without windows, its neighbours and windows are. Half a reach around its bins that count is made exact, on
         stretches a reach longer on both sides
-    scales: (m, 3): above which of its shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
+    scales: (m, 3): above which of its shifts bins count, below 0 where all do, of light or not, and by what its poles'
+        t_k and c_k t_k are multiplied
     poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
     around: (neighbours, windows, hw), int64. neighbours (some, 10): address of icov's block (nwave, 2 hw + 1) of the
         fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, (nwave, half + 1);
@@ -534,7 +535,7 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
               (shifts[fewer], weights[fewer], scales[m, 1], scales[m, 2])), near, work,
              (first, scales[m, 0], fibres[m, 4]))
         shares[m] = max(share.max(), -share.min())
-        if scales[m, 0] == 0.0:
+        if scales[m, 0] < 0.0:
             _rescale(ivar[n], resolution[n], share)
 
 
