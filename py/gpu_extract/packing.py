@@ -51,7 +51,7 @@ def same(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and one.shape == other.shape and np.array_equal(_words(one), _words(other))
-    names = _names(type(one))
+    names = _names(type(one))       # type: ignore[arg-type]
     if names is not None:
         return all(same(getattr(one, name), getattr(other, name)) for name in names)
     if isinstance(one, Mapping):
@@ -86,7 +86,7 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
         return {"array": len(arrays) - 1}
     if isinstance(value, np.generic):
         return value.item()
-    names = _names(type(value))
+    names = _names(type(value))       # type: ignore[arg-type]
     if names is not None:
         return {"type": _name(type(value)), "fields": {name: _pack(getattr(value, name), arrays) for name in names}}
     if isinstance(value, tuple):

@@ -196,8 +196,10 @@ class _Bundle:
 
     def _tells(self, n: int, schur: Schur) -> bool:
         """Whether no bin of a fibre is weak; in windows S may be rounding of icov that the facts do not cover."""
-        lost = schur.windows and (schur.band[:, 0] < SAFE * self._diagonal(n)).any()
-        return not (lost or schur.facts.may_be_weak) or band_tells(schur.band, self._diagonal(n))
+        diagonal = self._diagonal(n)
+        lost = any((block.diagonal() < SAFE * diagonal[first:first + len(block)]).any()
+                   for first, block in schur.windows)
+        return not (lost or schur.facts.may_be_weak) or band_tells(schur.band, diagonal)
 
     def _diagonal(self, n: int) -> Array:
         """The diagonal of icov."""

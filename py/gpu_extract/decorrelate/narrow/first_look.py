@@ -83,7 +83,7 @@ class FirstLook:
         """The same of S in a fibre's window; its facts tell where S keeps enough of icov's diagonal."""
         known = self._found[True].get(fibre)
         gamma = known.facts.gamma if known is not None and known.excess <= 1.0 else 0.0
-        return (gamma > 0.0 and window.keeps(1.02 / (TOLD * gamma))) or window.tells
+        return gamma * window.kept >= 1.02 / TOLD or window.tells
 
     def tell_beside(self, fibre: int, window: Window) -> bool:
         """Whether the fibres eliminated in a window do: each is known by its S there; one without a window, as those

@@ -62,9 +62,11 @@ class Window:
         """Whether it distinguishes its bins (decorrelate.weak)."""
         return whole_tells(self.exact, self.diagonal)
 
-    def keeps(self, share: float) -> bool:
-        """Whether every bin of S has more than this share of icov's diagonal."""
-        return bool((self.exact.diagonal() >= share * self.diagonal).all())
+    @cached_property
+    def kept(self) -> float:
+        """The least share of icov's diagonal that S has in a bin."""
+        lit = self.diagonal > 0.0
+        return float((self.exact.diagonal()[lit] / self.diagonal[lit]).min(initial=np.inf))
 
 
 @dataclass(frozen=True)
