@@ -142,7 +142,7 @@ def held(folder: Path, seconds: str, place: str = "", wrapper: Sequence[str] = (
 
 
 @pytest.mark.parametrize(("who", "name", "codes"), [
-    ("rank", "KILL", (4, 4)), ("keeper", "KILL", (-9, 4)), ("nobody", "", (0, 0)),
+    ("rank", "KILL", (4, 4)), ("rank", "BUS", (4, 4)), ("keeper", "KILL", (-9, 4)), ("nobody", "", (0, 0)),
     pytest.param("keeper", "TERM", (75, 4), marks=pytest.mark.slow)])
 def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, name: str,
                                                  codes: tuple[int, int]) -> None:
@@ -161,6 +161,7 @@ def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: py
     assert tuple(process.returncode for process in ended) == codes
     assert words.count("prog: error: rank 0 was ") == (1 if name else 0)
     assert ("its keeper killed" in words) == (codes[0] == -9)
+    assert ("was there room in /dev/shm?" in words) == (name == "BUS")       # as where MPI finds none
     assert wait_until(lambda: not processes_with(str(tmp_path)) and not processes_with("prog: error: rank"), LIMIT)
     monkeypatch.setattr(segments, "_FOLDER", tmp_path)
     assert segments.remove_dead_segments() == ([tmp_path / "mpich_shm_1"] if name else [])
