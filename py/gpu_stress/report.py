@@ -20,8 +20,10 @@ def write_report(folders: Sequence[str], output: str, *, plots: bool = True) -> 
     plots: draw (needs matplotlib)
     Raises InputError if a folder holds no campaign, OutputError if nothing can be written.
     """
-    check_folder(output)
+    if output not in folders:            # else a file, given for a folder, would be said to be in the way
+        check_folder(output)
     campaigns = _read(folders)
+    check_folder(output)
     target = Path(output)
     make_folder(target)
     sections = [Report(c.label, [*summary(c), *corrected(c), *doubts(c), verdict(c)], campaign_tables(c, campaigns[0]))

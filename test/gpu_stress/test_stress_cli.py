@@ -113,6 +113,7 @@ def test_a_process_that_ends_without_a_result_is_named(procs):
     (["sort"], "invalid choice: 'sort'"),
     (["proflog", "no-such-file"], "no-such-file: cannot be read: No such file or directory"),
     (["report", "no-such-folder"], "holds no campaign"),
+    (["report", __file__], "holds no campaign"),         # and not: remove it
     (["info", "-m", "torch"], "module is 'torch', must be numpy or cupy"),
     (["campaign", "{folder}", "--procs", "1,0"], "--procs is 0, must be 1 to"),
     (["campaign", "{folder}", "--procs", f"1,{MOST + 1}"], f"--procs is {MOST + 1}, must be 1 to {MOST} here"),

@@ -1,7 +1,9 @@
 """Opening FITS files: what is wrong with a file is said in one line, and corruption does not slip through."""
 
+import bz2
 import errno
 import gzip
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,9 @@ def test_missing_folder_empty_foreign(tmp_path):
     foreign = tmp_path / "foreign.fits"
     foreign.write_text("hello, this is no FITS file\n" * 200)
     assert "not a FITS file" in refused(foreign)
+    for program in (bz2, lzma):
+        foreign.write_bytes(program.compress(b"SIMPLE" * 200))
+        assert f"packed by {'bzip2' if program is bz2 else 'xz'}; unpack it" in refused(foreign)
 
 
 @pytest.mark.parametrize("keep", [100, 2880, 2880 + 999, 0.5, 0.9, 0.999])

@@ -114,9 +114,10 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
 
 
 def _lost(launch: Launch, words: str) -> str:
-    """The message about a lost rank."""
-    return (f"rank {launch.rank} was lost: it {words}; all ranks were ended; check the system's log (was there enough "
-            "memory?) and start again")
+    """The message about a lost rank. Of shared memory that has no room left the system tells by SIGBUS."""
+    asked = "room in /dev/shm" if "SIGBUS" in words else "enough memory"
+    return (f"rank {launch.rank} was lost: it {words}; all ranks were ended; check the system's log (was there {asked}"
+            "?) and start again")
 
 
 def _guard(words: str) -> Callable[[], None]:

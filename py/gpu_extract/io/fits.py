@@ -21,6 +21,8 @@ from gpu_extract.io.source import Source, source_of
 from gpu_extract.io.taken import Taken, can_be_taken, give, take_out, taken_of
 
 _AGAIN = "fetch or make the file again"
+_PACKED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip",
+           b"\x1f\x9d": "compress"}              # how files begin that these have packed
 
 
 @contextmanager
@@ -100,8 +102,7 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
         found.append(layout)
         start = layout.end
     if not found:
-        raise InputError("not a FITS file, or its header is corrupt (its first header must begin with SIMPLE and end "
-                         "with END); give a FITS file, gzipped or not")
+        raise InputError(_foreign(source.read(0, max(map(len, _PACKED)))))
     last = found[-1]
     if not source.is_blank_from(last.end):
         raise InputError(f"truncated or corrupt: after HDU {last.name}, at byte {last.end}, no complete HDU follows; "
@@ -109,6 +110,15 @@ def _walk(source: Source, wanted: Sequence[str], taken: dict[int, Taken]) -> lis
     _unlike(found)
     _exact(found)
     return found
+
+
+def _foreign(start: bytes) -> str:
+    """What is wrong with a file that begins like this, and with no FITS header."""
+    for mark, program in _PACKED.items():
+        if start.startswith(mark):
+            return f"packed by {program}; unpack it, or give a FITS file that is packed by gzip or fpack"
+    return ("not a FITS file, or its header is corrupt (its first header must begin with SIMPLE and end with END); "
+            "give a FITS file, gzipped or not")
 
 
 def _unlike(found: Sequence[Layout]) -> None:
