@@ -1,7 +1,7 @@
 """Spectroperfectionist extraction of fibre spectra from CCD images.
 
 The public API is loaded on first use, so that `import gpu_extract` and the
-command line's ``--help`` cost next to nothing:
+command line's ``--help`` are fast:
 
     from gpu_extract import extract, ExtractConfig, read_image, read_psf, write_frame
 """

@@ -14,13 +14,13 @@ REAL = tuple(name for name, output in OUTPUTS.items() if output.kind is None)
 
 
 def wanted(fibres: tuple[int, int], plan: Plan) -> tuple[int, int]:
-    """Which of the fibres lo .. hi - 1 are wanted: a range, an empty one where none is."""
+    """The requested ones of the fibres lo .. hi - 1: a range, empty if there are none."""
     lo = max(plan.fibres[0], fibres[0])
     return lo, max(lo, min(plan.fibres[1], fibres[1]))
 
 
 def rows_of(result: Rows, plan: Plan, dtype: DTypeLike = np.float64) -> Rows:
-    """The wanted fibres of a bundle: flux / dw and ivar dw^2 with dw = gradient(wave). dtype: of all that is real."""
+    """The requested fibres of a bundle: flux / dw and ivar dw^2 with dw = gradient(wave). dtype: of real numbers."""
     lo, hi = wanted(result.fibres, plan)
     arrays = {name: getattr(result, name)[lo - result.fibres[0]:hi - result.fibres[0]] for name in BY_BIN}
     step = np.gradient(plan.wave)
@@ -31,16 +31,16 @@ def rows_of(result: Rows, plan: Plan, dtype: DTypeLike = np.float64) -> Rows:
 
 
 def held(rows: Rows) -> Rows:
-    """The rows without what their type does not hold, in place.
+    """Replace numbers that exceed the type of the rows, in place.
 
-    A bin whose flux is beyond it, or whose ivar is beyond it or so small that it loses digits, has no data and is
-    FAILED. A chi2pix beyond it is the largest number that there is.
+    A bin whose flux or ivar exceeds it, or whose ivar is so small that it loses digits, has no data and is FAILED. A
+    chi2pix that exceeds it becomes the largest number of the type.
     """
     kind = np.finfo(rows.ivar.dtype)
     faint = rows.ivar < kind.tiny
     if faint.any():
         faint &= (rows.mask & SpecMask.NODATA) == 0
-    # sums are not finite where an element is not
+    # sums are not finite if an element is not
     with np.errstate(over="ignore", invalid="ignore"):
         finite = np.isfinite(rows.flux.sum() + rows.ivar.sum())
     lost = faint if finite else faint | np.isinf(rows.flux) | np.isinf(rows.ivar)
@@ -55,10 +55,11 @@ def held(rows: Rows) -> Rows:
 
 def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, Any], *,
              like: tuple[int, DTypeLike]) -> Frame:
-    """The frame of the wanted fibres; parts: all of its rows, in order; like: its ndiag, and the type of all reals.
+    """The frame of the requested fibres; parts: all of its rows, in order; like: its ndiag, and the type of real
+    numbers.
 
-    The models of the bundles are added in order. The list is emptied on the way: a frame is large, and need not be in
-    memory twice. What is one part and all that was asked for becomes the frame as it is. It has no fibermap yet.
+    The models of the bundles are added in order. The list is emptied meanwhile, so that a large frame is not in memory
+    twice. A single part with all requested fibres becomes the frame without a copy. It has no fibermap yet.
     """
     lo, hi = plan.asked
     alone = len(parts) == 1 and parts[0].fibres == plan.fibres and plan.fibres[1] - plan.fibres[0] == hi - lo
@@ -82,6 +83,6 @@ def assemble(parts: list[Rows], plan: Plan, image: Image, notes: Mapping[str, An
 
 
 def rooms(nfibre: int, nwave: int, ndiag: int, dtype: DTypeLike) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
-    """Shape and type of each array of so many rows of a frame; dtype: of all that is real."""
+    """Shape and type of each array for this many rows of a frame; dtype: of real numbers."""
     return {name: ((nfibre, 2 * ndiag + 1, nwave) if name == "resolution" else (nfibre, nwave),
                    dtype if output.kind is None else output.kind) for name, output in OUTPUTS.items()}

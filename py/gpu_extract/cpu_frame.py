@@ -20,11 +20,11 @@ from gpu_extract.several.exchange import past_of
 
 
 class CpuFrames(Backend):
-    """What `run.extract` works with where nothing else is asked for.
+    """The default backend of `run.extract`.
 
-    tell: told how far that is, see first_use.Tell
-    tile: wavelength bins that normal equations are made of at a time; it changes no bit
-    keep: whether work space (130 MB) is kept from frame to frame; where there is one frame, what follows needs it more
+    tell: called with the progress, see first_use.Tell
+    tile: wavelength bins per tile of the normal equations; it changes no bit
+    keep: whether work space (130 MB) is kept from frame to frame; after a single frame, the next steps need the memory
     """
 
     name = "CPU"
@@ -35,7 +35,7 @@ class CpuFrames(Backend):
 
     def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
         mark = _mark(psf, config)
-        if comm.size > 1 or mark not in self._ready:      # what was there once is in this process's memory
+        if comm.size > 1 or mark not in self._ready:      # kernels that were loaded once are in this process's memory
             get_ready(lambda: kernels_for(psf, config), mark, comm, recorder, self.tell)
             self._ready.add(mark)
         return True
@@ -51,7 +51,7 @@ class CpuFrames(Backend):
             fibres = job.plan.bundles[turn.bundle]
             lo, hi = wanted(fibres, job.plan)
             with recorder.span("bundle"), group.together():
-                if lo == hi:      # its light was needed, and is in the past of others
+                if lo == hi:      # only its light was needed, which is in the past of others
                     continue
                 if past is None:
                     result = extract_bundle(image, job, fibres, group=group, recorder=recorder)
@@ -65,9 +65,10 @@ class CpuFrames(Backend):
 
 
 def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) -> list[kernel_list.Kernel]:
-    """The kernels that a problem takes. every: those, too, that only few frames need.
+    """The kernels for a problem. every: including those that only few frames need.
 
-    Without it, broad bands that frames of such a PSF seldom need are left to the frame that needs them (broader).
+    Otherwise kernels of broad bands, which frames of such a PSF seldom need, are compiled by a frame that needs them
+    (broader).
     """
     ndiag = max(psf.stamp[0] // 2 if config.ndiag is None else config.ndiag, HALF)
     uses = [kernel_list.EXTRACT, *([kernel_list.PASSES] if every or config.passes > 1 else []),
@@ -78,7 +79,7 @@ def kernels_for(psf: PsfModel, config: ExtractConfig, *, every: bool = False) ->
 
 
 def _mark(psf: PsfModel, config: ExtractConfig) -> str:
-    """What kernels are written out for: the bands follow from the stamp, the camera and the step of wavelength."""
+    """The mark of a problem's kernels: their bands follow from the stamp, the camera and the step of wavelength."""
     problem = (psf.stamp, len(psf.cores), psf.tail is None, psf.wavelength_range, config.wavelength, config.core,
                config.ndiag, config.bundlesize, psf.nfibre,
                known(psf, ("broader", config.wavelength[2]), lambda: kernel_list.broader(psf, config)),

@@ -34,7 +34,7 @@ def _check(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
     fits = array.ndim == len(shape) and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
     if not fits:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise InputError(f"{name} has shape {array.shape}, needed is ({wanted})")
+        raise InputError(f"{name} has shape {array.shape}, must be ({wanted})")
 
 
 def _plain(name: str, array: Any, units: tuple[str, ...] = (), kinds: str = "fiu") -> np.ndarray:
@@ -191,7 +191,7 @@ class Legendre:
     def __post_init__(self) -> None:
         object.__setattr__(self, "coeff", _real("a series of the PSF", self.coeff).astype(np.float64, copy=False))
         if self.coeff.ndim < 2 or not self.coeff.shape[-1]:
-            raise InputError(f"a series of the PSF has shape {self.coeff.shape}, needed is (fibres, coefficients)")
+            raise InputError(f"a series of the PSF has shape {self.coeff.shape}, must be (fibres, coefficients)")
         for name in ("wmin", "wmax"):
             number = _real(f"{name} of a series of the PSF", getattr(self, name))
             _check(name, number, ())

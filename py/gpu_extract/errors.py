@@ -1,7 +1,7 @@
-"""What is raised when, and the exit code each error ends a program with.
+"""The errors of the package, and the exit code of each.
 
-A message is one line that says what was given, what is allowed and what to
-do. The programs print it as it is; only ``--loglevel debug`` adds a traceback.
+A message is one line that says what was given, what is allowed and what to do. The programs print it unchanged; only
+``--loglevel debug`` adds a traceback.
 """
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 Ranges = Mapping[str, tuple[float, float, str]]       # name -> least, most, and what the value must
-FileName = str | os.PathLike[str]                       # what Python takes for the name of a file
+FileName = str | os.PathLike[str]                       # Python's types for file names
 
 
 class ExitCode(IntEnum):
@@ -21,19 +21,19 @@ class ExitCode(IntEnum):
     INPUT = 2            # usage or input
     OUTPUT = 3           # the output could not be written
     INTERNAL = 4         # a rank was lost, or an internal error
-    START_AGAIN = 75     # stopped cleanly; start again to go on (EX_TEMPFAIL)
+    START_AGAIN = 75     # stopped cleanly; start again to continue (EX_TEMPFAIL)
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Whether a signal is behind an error: where it comes while a kernel returns, it is the cause of a SystemError."""
+    """Whether a signal caused an error: one that arrives while a kernel returns is the cause of a SystemError."""
     return isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemError)
                                                     and isinstance(error.__cause__, KeyboardInterrupt))
 
 
 class GpuExtractError(Exception):
-    """Base of all errors that a program ends with, one line each.
+    """Base of all errors that end a program with one line.
 
-    quiet: another rank says it; agreed_on: the ranks (a communicator) that raise this together
+    quiet: another rank reports it; agreed_on: the ranks (a communicator) that raise it together
     """
 
     code = ExitCode.INTERNAL
@@ -58,25 +58,25 @@ class OutputError(GpuExtractError):
 
 
 class CheckFailed(GpuExtractError):
-    """A comparison was made and judged to fail."""
+    """A comparison failed."""
 
     code = ExitCode.CHECK_FAILED
 
 
 class InternalError(GpuExtractError):
-    """A rank was lost, or the code contradicts itself."""
+    """A rank was lost, or the program is inconsistent."""
 
 
 class StoppedCleanly(GpuExtractError):
-    """Stopped on request with everything in order; starting again goes on."""
+    """Stopped cleanly on request; a new start continues."""
 
     code = ExitCode.START_AGAIN
 
 
 def did_you_mean(word: str, known: Iterable[str], place: str = "") -> str:
-    """The end of a message about a word that is none of those that are known: which of them is most like it, if any.
+    """The end of a message about an unknown word: the most similar known word, if any.
 
-    One that begins with the word is, whatever else has more letters of it.
+    A known word that begins with it has precedence.
     """
     from difflib import get_close_matches
 
@@ -94,13 +94,13 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 def one_of(what: str, value: str, allowed: Iterable[str]) -> str:
-    """The message about a value that is none of those allowed."""
+    """The message about a value that is not one of those allowed."""
     names = list(allowed)
     return f"{what} is {value!r}, must be one of {', '.join(names)}{did_you_mean(value, names)}"
 
 
 def not_allowed(settings: object, choices: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Messages about settings that are none of their choices."""
+    """Messages about settings that are not among their choices."""
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
             yield one_of(name, getattr(settings, name), allowed)
@@ -115,20 +115,20 @@ def out_of_range(settings: object, ranges: Ranges) -> Iterator[str]:
 
 
 def check_kind(name: str, given: object, kind: Any, wanted: str) -> None:
-    """Raise InputError where an argument is not of its kind. wanted: what it must be, in words"""
+    """Raise InputError if an argument has the wrong type. wanted: what it must be, in words"""
     if not isinstance(given, kind):
         raise InputError(f"{name} is of type {type(given).__name__}, must be {wanted}")
 
 
 def check_flags(**flags: object) -> None:
-    """Raise InputError where an argument is neither True nor False: words such as "no" would count as True."""
+    """Raise InputError if an argument is neither True nor False: words such as "no" would count as True."""
     for name, given in flags.items():
-        if type(given).__name__ not in ("bool", "bool_"):       # numpy's, which is not loaded here
+        if type(given).__name__ not in ("bool", "bool_"):       # numpy's bool, without loading numpy
             raise InputError(f"{name} is of type {type(given).__name__}, must be True or False")
 
 
 def file_name(path: object) -> str:
-    """A path as text. Raises InputError for what is not the name of a file."""
+    """A path as text. Raises InputError if it cannot be a file name."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise InputError(f"path is of type {type(path).__name__}, must be the name of a file: a str or a Path")
@@ -140,7 +140,7 @@ def file_name(path: object) -> str:
 
 
 def check_local(name: str, remedy: str = "download it, and give the name of the copy") -> None:
-    """Raise InputError where a name that no file has is an address (s3://..., https://...)."""
+    """Raise InputError if the name of a missing file is an address (s3://..., https://...)."""
     from re import search
 
     found = search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+[^/]", name)
@@ -150,7 +150,7 @@ def check_local(name: str, remedy: str = "download it, and give the name of the 
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """Under this an InputError begins with the name of the file that it is about."""
+    """Context in which an InputError gets the name of the file as prefix."""
     try:
         yield
     except InputError as error:
@@ -161,9 +161,10 @@ def about(name: str) -> Iterator[None]:
 
 @contextmanager
 def reading(path: object, what: str = "", remedy: str = "") -> Iterator[None]:
-    """Under this an InputError says which file cannot be read, and why; what: it is, with a blank behind.
+    """Context in which an InputError says which file cannot be read, and why; what: kind of the file, followed by a
+    blank.
 
-    Only what the system says counts: errors without a number are a library's, about the content.
+    It applies only to errors of the system: errors without a number come from a library, about the content.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which rows of a fibermap belong to which fibres: its column FIBER decides, and where it has none the position."""
+"""Assigns the rows of a fibermap to fibres, by its column FIBER or, without one, by position."""
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,7 +15,7 @@ _EACH = "give a table with a row for each fibre with -f FILE, or leave it out wi
 
 
 def spectrograph_of(cards: Iterable[Card]) -> int | None:
-    """The spectrograph's number: the digit of CAMERA ("r5"), else SPECGRPH; None where neither says."""
+    """The spectrograph's number: the digit of CAMERA ("r5"), else SPECGRPH, else None."""
     values = {card.key: card.value for card in reversed(list(cards))}
     match = re.fullmatch(r"[A-Za-z](\d)", str(values.get("CAMERA") or "").strip())
     if match:
@@ -25,7 +25,7 @@ def spectrograph_of(cards: Iterable[Card]) -> int | None:
 
 
 def rows_for(image: Image, fibres: tuple[int, int], nfibre: int) -> FiberMap | None:
-    """The rows of the fibres lo .. hi - 1 in an image's fibermap, see `cut_fibermap`; None where it has none."""
+    """The rows of the fibres lo .. hi - 1 in an image's fibermap, see `cut_fibermap`; None if it has none."""
     return image.fibermap and cut_fibermap(image.fibermap, np.arange(*fibres), nfibre,
                                            spectrograph=spectrograph_of(image.cards))
 
@@ -33,11 +33,11 @@ def rows_for(image: Image, fibres: tuple[int, int], nfibre: int) -> FiberMap | N
 def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrograph: int | None = None) -> FiberMap:
     """The rows of the fibres `fibres`, numbers within a camera of `nfibre` fibres, in their order.
 
-    The column FIBER counts through the spectrographs, 500 or `nfibre` fibres each; which one is meant says
-    `spectrograph`, else the table itself where it has no more rows than the camera has fibres. Rows may be in any
-    order, and others may be missing. A table without FIBER is taken by position.
+    The column FIBER counts through the spectrographs, 500 or `nfibre` fibres each. The spectrograph is `spectrograph`,
+    else that of the table, if it has no more rows than the camera has fibres. Rows may be in any order, and other rows
+    may be missing. A table without FIBER is assigned by position.
 
-    Raises InputError where rows are missing, differ for one fibre, or are those of another spectrograph.
+    Raises InputError if rows are missing, differ for one fibre, or belong to another spectrograph.
     """
     rows = fibermap.rows
     if "FIBER" not in (rows.dtype.names or ()):
@@ -76,7 +76,8 @@ def _numbers(column: np.ndarray) -> IntArray:
 
 
 def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[int]:
-    """What FIBER of the camera's fibre 0 may be: spectrographs have 500 numbers, or as many as the camera fibres.
+    """Possible values of FIBER for the camera's fibre 0: spectrographs have 500 numbers, or as many as the camera has
+    fibres.
 
     Cameras of another number of fibres than 500 may count their own from 0, whatever their name.
     """
@@ -88,7 +89,7 @@ def _firsts(numbers: IntArray, nfibre: int, spectrograph: int | None) -> list[in
 
 
 def _places(rows: np.ndarray, numbers: IntArray, wanted: IntArray) -> IntArray:
-    """The row of each wanted number. Raises InputError where several rows of one differ."""
+    """The row of each requested number. Raises InputError if several rows of one differ."""
     if (numbers[1:] > numbers[:-1]).all():
         return np.searchsorted(numbers, wanted)
     order = np.argsort(numbers, kind="stable")
@@ -102,5 +103,5 @@ def _places(rows: np.ndarray, numbers: IntArray, wanted: IntArray) -> IntArray:
 
 
 def _plain(row: Any) -> list[bytes]:
-    """A row as what its columns hold."""
+    """A row as the values of its columns."""
     return [np.asarray(row[name]).tobytes() for name in row.dtype.names]

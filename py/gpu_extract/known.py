@@ -1,8 +1,8 @@
-"""What was found out about a PSF, for as long as it stays what it was.
+"""Remembers results about a PSF while its content is unchanged.
 
-A night's exposures have one PSF per camera, and some questions are about the PSF alone: how far it reaches, which of
-its fibres can be used. Their answers are kept in the memory of the process. A PSF is known by its content, of which a
-copy is kept: one that was read again is the same, and one that was changed in place is another.
+A night's exposures have one PSF per camera, and some results depend only on the PSF: its reach, its usable fibres. They
+are kept in the memory of the process. A PSF is identified by its content, of which a copy is kept: one that was read
+again is the same, and one that was changed in place is another.
 """
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -11,19 +11,20 @@ from gpu_extract.data import PsfModel
 from gpu_extract.packing import copied, same
 
 T = TypeVar("T")
-FEW = 4        # PSFs that are remembered: of one of three arms of some spectrographs, and those just before
+FEW = 4        # PSFs that are remembered
 MOST = 32      # answers about each
 
 _known: tuple[tuple[PsfModel, dict[Hashable, Any]], ...] = ()      # copies, and the answers about each
 
 
 def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
-    """What `find` returns, from its first call for this question about such a PSF.
+    """The result of `find`, from its first call for this question about such a PSF.
 
-    question: all that the answer depends on besides the PSF; the answer is not None, and shared: nobody may change it
+    question: everything that the answer depends on besides the PSF; the answer is not None, and shared, so it must not
+    be changed
     """
     answers = _answers(psf)
-    answer: T | None = answers.get(question)      # in one step: another thread may clear them at any time
+    answer: T | None = answers.get(question)      # in one step, as another thread may clear them at any time
     if answer is None:
         answer = find()
         if len(answers) >= MOST:
@@ -33,7 +34,8 @@ def known(psf: PsfModel, question: Hashable, find: Callable[[], T]) -> T:
 
 
 def _answers(psf: PsfModel) -> dict[Hashable, Any]:
-    """Those about PSFs of this content. Threads that ask about a new one at the same time may each find out."""
+    """The answers about PSFs of this content. Threads that ask about a new one at the same time may each compute
+    them."""
     global _known
     for kept, answers in _known:
         if same(kept, psf):

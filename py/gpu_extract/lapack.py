@@ -1,13 +1,14 @@
-"""LAPACK and BLAS by name: what scipy.linalg.lapack and scipy.linalg.blas have, without the rest of scipy.linalg.
+"""LAPACK and BLAS by name: the functions of scipy.linalg.lapack and scipy.linalg.blas, without the rest of
+scipy.linalg.
 
-`import scipy.linalg` takes longer than importing numpy: it loads numpy.f2py, numpy.testing and unittest for what is not
-used here. The functions themselves are in two extension modules, which load in a few milliseconds. They are private to
-scipy. So they are loaded here and nowhere else, under their own names, so that scipy.linalg, imported later, goes on
-with the same modules; and where anything about them is not as expected, the public modules are used. These re-export
-the same functions: no bit depends on the way.
+`import scipy.linalg` takes longer than importing numpy: it loads numpy.f2py, numpy.testing and unittest, which are not
+needed here. The functions themselves are in two extension modules, which load in a few milliseconds but are private to
+scipy. Therefore they are loaded only here, under their own names, so that a later scipy.linalg uses the same modules.
+If anything about them is not as expected, the public modules are used. These re-export the same functions, so that no
+bit depends on the way.
 
-Bits do depend on how many threads a library divides a product or a factorisation among, and small matrices take many
-times as long where threads wait for each other. So an extraction works under `one_thread`.
+Bits do depend on the number of threads among which a library divides a product or a factorisation, and small matrices
+take many times as long if threads wait for each other. Therefore an extraction runs under `one_thread`.
 """
 import os
 import sys
@@ -31,7 +32,7 @@ _NEEDED = {"_flapack": ("dgejsv", "dgeqp3", "dgesdd", "dormqr", "dpbsv", "dpbtrf
 
 
 def _extension(name: str) -> ModuleType | None:
-    """An extension module of scipy.linalg without its package; None where it is not there, or another one."""
+    """An extension module of scipy.linalg without its package; None if it is missing or unexpected."""
     full = f"scipy.linalg.{name}"
     if full in sys.modules:
         return sys.modules[full]
@@ -63,39 +64,39 @@ def _modules() -> tuple[ModuleType, ModuleType]:
 
 @cache
 def _libraries() -> Any:
-    """Those that numpy and scipy use: found once, for it takes 4 ms."""
+    """The libraries of numpy and scipy, found only once, as it takes 4 ms."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
 class _AtWork:
-    """How many are at work in this process under `one_thread`, and what the first of them found."""
+    """The number of users of `one_thread` in this process, and the setting found by the first."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Nobody is at work."""
+        """Start without users."""
         self.lock, self.count = threading.Lock(), 0
         self.found: Any = None
 
 
 _at_work = _AtWork()
-if hasattr(os, "register_at_fork"):      # whoever held the lock is not in a process that was split off
+if hasattr(os, "register_at_fork"):      # the holder of the lock does not exist in a forked process
     os.register_at_fork(after_in_child=_at_work.begin)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """BLAS and LAPACK, numpy's as well, work in one thread each in this process while this is open anywhere in it."""
+    """Context in which BLAS and LAPACK, including numpy's, use one thread each; it holds for the whole process."""
     with _at_work.lock:
         if _at_work.count == 0:
             _at_work.found = _libraries().limit(limits=1, user_api="blas")
         _at_work.count += 1
     try:
         yield
-    finally:                             # the last one puts back what the first one found
+    finally:                             # the last one restores the setting found by the first
         with _at_work.lock:
             _at_work.count -= 1
             if _at_work.count == 0:

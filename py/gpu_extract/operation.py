@@ -1,4 +1,4 @@
-"""The extraction as an operation in the style of specreduce: made of an image, called for a Spectrum."""
+"""The extraction as an operation in the style of specreduce: made with an image, called for a Spectrum."""
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,16 +10,16 @@ from gpu_extract.run import extract
 
 @dataclass
 class PsfExtract:
-    """Extract all fibres of an image with the PSF, in place of specreduce's BoxcarExtract or HorneExtract.
+    """Extract all fibres of an image with the PSF; replaces specreduce's BoxcarExtract or HorneExtract.
 
     image: NDData (CCDData, Spectrum) of (ny, nx) in electrons with an uncertainty
     psf: data.PsfModel, or the name of a file
     wavelength: (first, last, step) of the bins, Angstrom, both ends included
     settings: further settings of ExtractConfig: specmin, nspec, psferr, ...
-    frame: after a call: what came out, with the resolution matrix; None before
+    frame: after a call: the result, with the resolution matrix; None before
 
-    A call returns specutils.Spectrum of (nspec, nwave), in electron/Angstrom, and may be given what differs from the
-    above. Raises InputError where `extract` does, and without specutils.
+    A call returns a specutils.Spectrum of (nspec, nwave), in electron/Angstrom. Its arguments override those above.
+    Raises InputError like `extract`, and without specutils.
     """
 
     image: Any
@@ -29,7 +29,7 @@ class PsfExtract:
     frame: Frame | None = field(default=None, init=False, repr=False)
 
     def __call__(self, image: Any = None, **changes: Any) -> Any:
-        """Extract, from `image` where it is given, with other settings where they are given."""
+        """Extract, with `image` and settings, if given, instead of the stored ones."""
         from gpu_extract.io.nddata import image_of, spectrum_of
         from gpu_extract.io.psf import read_psf
 
@@ -42,5 +42,5 @@ class PsfExtract:
 
     @property
     def spectrum(self) -> Any:
-        """The spectra with the settings as they are."""
+        """The spectra with the stored settings."""
         return self()

@@ -1,4 +1,4 @@
-"""Values as a line of text and plain arrays: how they travel between ranks, never pickled.
+"""Packs values as a line of text and plain arrays, for transport between ranks without pickle.
 
 The text (JSON) holds everything that is not an array, and for each array its type and shape.
 """
@@ -19,10 +19,10 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def pack(value: Any) -> tuple[str, list[np.ndarray]]:
-    """Text and arrays that `unpack` makes the value from.
+    """Text and arrays from which `unpack` makes the value.
 
     value: arrays, numbers, strings, None, and tuples, lists, mappings (as dicts), this package's dataclasses of those
-    Raises InternalError where something else is in it.
+    Raises InternalError for other content.
     """
     arrays: list[np.ndarray] = []
     tree = _pack(value, arrays)
@@ -30,17 +30,17 @@ def pack(value: Any) -> tuple[str, list[np.ndarray]]:
 
 
 def unpack(text: str, arrays: Sequence[np.ndarray]) -> Any:
-    """The value that was packed, with `arrays` in it as they are."""
+    """The value that was packed, with `arrays` in it, not copied."""
     return _unpack(json.loads(text)["value"], arrays)
 
 
 def repack(value: Any) -> Any:
-    """The value as it would arrive elsewhere: what stays is then no different from what has travelled."""
+    """The value as it would arrive on another rank, so that local and sent values do not differ."""
     return unpack(*pack(value))
 
 
 def copied(value: Any) -> Any:
-    """The value with arrays of its own."""
+    """The value with copies of its arrays."""
     text, arrays = pack(value)
     return unpack(text, [array.copy() for array in arrays])
 
@@ -79,7 +79,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
-    if type(value) in _PLAIN:       # most of what a frame's notes hold, first
+    if type(value) in _PLAIN:       # first, as most values in a frame's notes are of these
         return value
     if isinstance(value, np.ndarray):
         arrays.append(np.asarray(value, order="C"))
@@ -102,7 +102,7 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
 
 @cache
 def _names(kind: type) -> tuple[str, ...] | None:
-    """Of the fields of a kind of dataclass or of named tuple."""
+    """Names of the fields of a dataclass or named tuple."""
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
@@ -125,7 +125,7 @@ def _unpack(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
 
 
 def _name(kind: type) -> str:
-    """Where a class is found again; only classes of this package travel."""
+    """The name by which a class is found again; only classes of this package can be sent."""
     if kind.__module__.split(".")[0] != _PACKAGE or "." in kind.__qualname__:
         raise InternalError(f"a {kind.__qualname__} cannot travel between ranks")
     return f"{kind.__module__}:{kind.__qualname__}"

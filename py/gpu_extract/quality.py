@@ -1,4 +1,4 @@
-"""How well the model fits, and how much light each bin has on good pixels: chi2pix, pixmask_fraction, mask bits."""
+"""Quality of the fit, and the light of each bin on good pixels: chi2pix, pixmask_fraction, mask bits."""
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,8 +7,8 @@ from gpu_extract.kernels.arena import Arena
 from gpu_extract.normal import simd_bins
 from gpu_extract.spots import simd_project
 
-BAD_FIT = 5.0            # chi2pix stands out when this many times the medians around it ...
-BAD_FIT_ALONE = 100.0    # ... or above this where there are too few fibres for a median
+BAD_FIT = 5.0            # chi2pix stands out if it is this many times the medians around it ...
+BAD_FIT_ALONE = 100.0    # ... or above this if there are too few fibres for a median
 FEW_FIBRES = 5
 MOST = float(np.finfo(np.float32).max)
 
@@ -18,10 +18,9 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     """chi2pix and pixmask_fraction of bins: each (nfibre, nwave).
 
     blocks: spots of the bins; float32 is enough (5e-7 of the model)
-    cut_pixels: the cut-out's (sqrt(ivar), sqrt(ivar) pix); x: (nfibre, nwave) photons per bin
-    chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched, MOST where
-    chi^2 has no room in the single precision that it is summed in.
-    pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
+    cut_pixels: the cut-out's (sqrt(ivar), sqrt(ivar) pix); x: (nfibre, nwave) photons per bin chi2pix = A^T chi^2 / A^T
+    [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched, MOST where chi^2 exceeds the single
+    precision of its sum. pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
     bins whose overlapping neighbours are all among the bins given. bins: (first, last + 1) of those that are looked at,
     all of them without; the others have anything
     """
@@ -62,9 +61,9 @@ def mask_bits(ivar: Array, chi2pix: Array, pixmask_fraction: Array, weak: np.nda
 def bin_status(status: NDArray[np.int8], mask: NDArray[np.uint32]) -> NDArray[np.int8]:
     """Status of each bin: what the core says of its fibre, unless the bin's mask bits say why it has no data.
 
-    EMPTY where there is nothing although the core did not fail, or without a good pixel.
+    EMPTY if there is no data although the core did not fail, or without a good pixel.
     """
-    without = np.flatnonzero((mask & np.uint32(SpecMask.NODATA)) != 0)      # of truth values: a third of the time
+    without = np.flatnonzero((mask & np.uint32(SpecMask.NODATA)) != 0)      # of bools, which takes a third of the time
     if len(without) == 0:
         return status
     found, bits = status.copy(), mask.ravel()[without]
@@ -75,7 +74,7 @@ def bin_status(status: NDArray[np.int8], mask: NDArray[np.uint32]) -> NDArray[np
 
 
 def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
-    """Where the model does not fit: (nfibre, nwave) bool.
+    """Bins where the model does not fit: (nfibre, nwave) bool.
 
     chi2pix above 5 times its median over the fibre's wavelengths and over the bundle's fibres at that wavelength
     (medians over the bins `judged`, those without any other bit); with fewer than 5 fibres, above 100.

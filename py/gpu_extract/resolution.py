@@ -1,4 +1,4 @@
-"""R from its stored diagonals: times spectra, and its rows."""
+"""R from its stored diagonals: products with spectra, and rows."""
 import numpy as np
 
 from gpu_extract.arrays import Array

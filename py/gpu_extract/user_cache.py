@@ -1,10 +1,10 @@
-"""Where a user's caches are."""
+"""The location of a user's caches."""
 import os
 from pathlib import Path
 
 
 def cache_folder() -> Path | None:
-    """$XDG_CACHE_HOME/gpu_extract, else ~/.cache/gpu_extract; a relative XDG_CACHE_HOME does not count.
+    """$XDG_CACHE_HOME/gpu_extract, else ~/.cache/gpu_extract; a relative XDG_CACHE_HOME is ignored.
 
     None for a user without a home.
     """

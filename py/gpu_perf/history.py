@@ -101,6 +101,6 @@ def verdict(history: History, since: Commit | None = None) -> list[str]:
             last = worse[-1]
             commit = own[last.place]
             subject = f" ({commit.subject})" if commit.subject else ""
-            lines.append(f"{name} is {factor:.3f} times what it was; {last.ratio:.3f} times since {commit.hash[:10]}"
-                         f"{subject}, t = {last.t:.1f}, p = {last.p:.1g}")
+            lines.append(f"{name} is {factor:.3f} times what it was; {last.ratio:.3f} times since "
+                         f"{commit.hash[:10]}{subject}, t = {last.t:.1f}, p = {last.p:.1g}")
     return lines

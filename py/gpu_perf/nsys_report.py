@@ -62,7 +62,7 @@ def verdict_of(profile: Profile) -> Verdict:
               Cause("copies", copying / span, f"they take {copying / per:.3f} s of {span / per:.3f} s",
                     "Keep data on the device between stages, copy page-locked memory, fewer but larger pieces")]
     return Verdict(tuple(sorted(causes, key=lambda c: -c.cost)), tuple(profile.missing),
-                   f"Kernels take {kernels / span:.0%} of the time; faster ones are what would help.")
+                   f"Kernels take {kernels / span:.0%} of the time; faster ones would help.")
 
 
 def _sums(activities: Iterable[Activity], key: Callable[[Activity], Key]) -> dict[Key, tuple[int, int, float, float]]:
@@ -84,7 +84,7 @@ def kernel_table(profile: Profile) -> Table:
     rows = [(stage, name, str(calls), f"{1e3 * seconds:.3f}", f"{seconds / total:.1%}",
              f"{1e6 * seconds / calls:.1f}", f"{1e6 * most:.1f}")
             for (stage, name), (calls, _, seconds, most) in ((key, sums[key]) for key in order)]
-    return Table("Kernels under their stages", ("stage", "kernel", "calls", "ms", "share", "mean us", "most us"),
+    return Table("Kernels by stage", ("stage", "kernel", "calls", "ms", "share", "mean us", "most us"),
                  tuple(rows), "Stages are NVTX ranges, named from the outermost to the innermost; sorted by kernel "
                               "time.", left=2)
 
@@ -105,11 +105,11 @@ def copy_table(profile: Profile) -> Table:
 
 
 def copy_stage_table(profile: Profile) -> Table:
-    """Copies under their stages."""
+    """Copies by stage."""
     sums = _sums((a for a in profile.activities if a.nbytes), lambda a: (_stage(a), a.kind))
     rows = [(stage, kind, str(calls), number(nbytes / MEGA), f"{1e3 * seconds:.3f}")
             for (stage, kind), (calls, nbytes, seconds, _) in sorted(sums.items(), key=lambda kv: -kv[1][2])]
-    return Table("Copies under their stages", ("stage", "direction", "calls", "MB", "ms"), tuple(rows), left=2)
+    return Table("Copies by stage", ("stage", "direction", "calls", "MB", "ms"), tuple(rows), left=2)
 
 
 def gap_table(profile: Profile) -> Table:

@@ -174,7 +174,8 @@ def _no_such(path: str, section: str, known: list[str], *, own: bool) -> str:
     if not known:
         return f"{path}: holds no description; a line [NAME] begins one"
     what = f"no spectrograph {section!r}" if section else f"{len(known)} spectrographs"
-    return f"{path}: {what}; name one: {', '.join(f'{path}:{other}' for other in known)}{did_you_mean(section, known)}"
+    return (f"{path}: {what}; choose one: {', '.join(f'{path}:{other}' for other in known)}"
+            f"{did_you_mean(section, known)}")
 
 
 def _described(name: str, words: dict[str, str]) -> Spectrograph:

@@ -186,7 +186,7 @@ def device_count(cupy: Any = None) -> int:
         raise NoDevice(f"a CUDA device, but none was found ({error})",
                        "use -m numpy, or a machine with a GPU") from error
     if count == 0:
-        raise NoDevice("a CUDA device and there is none", "use -m numpy, or a machine with a GPU")
+        raise NoDevice("a CUDA device, but none was found", "use -m numpy, or a machine with a GPU")
     return count
 
 

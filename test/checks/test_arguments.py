@@ -201,6 +201,6 @@ def test_psfs_that_contradict_themselves(made):
         gh = replace(psf.x, coeff=series.coeff[None, None])
         assert "core gh of the PSF has shape" in refused(replace, psf, cores=(replace(core, gh=gh),))
     for coeff in (np.zeros(3), np.zeros((3, 0))):
-        assert "needed is (fibres, coefficients)" in refused(Legendre, coeff, 6000.0, 6110.0)
+        assert "must be (fibres, coefficients)" in refused(Legendre, coeff, 6000.0, 6110.0)
     for ends in ((6110.0, 6000.0), (6000.0, 6000.0), (np.nan, 6000.0), (6000.0, np.inf)):
         assert "must be two ascending wavelengths" in refused(Legendre, psf.x.coeff, *ends)

@@ -81,7 +81,7 @@ def test_every_edge_of_the_bundles_that_are_extracted_counts():
     coeff[1] = np.nan
     bad = in_two(replace(psf, x=replace(psf.x, coeff=coeff)), 4)
     assert "fibres 3 and 4 " in too_close(*planned(bad))[0]
-    assert "Is BUNDLE of the PSF right" in too_close(*planned(bad))[0]
+    assert "Check BUNDLE of the PSF" in too_close(*planned(bad))[0]
 
 
 def test_a_frame_is_off_by_the_overlap_and_says_so():

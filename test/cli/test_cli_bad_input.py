@@ -64,7 +64,7 @@ BAD_IMAGES = {
         "IVAR has shape (120, 59), IMAGE has (120, ",
     ),
     "mask of another shape": (lambda h: setattr(h[2], "data", h[2].data[1:]), "MASK has shape (119, 60)"),
-    "three axes": (lambda h: setattr(h[0], "data", h[0].data[None]), "needed is an image with 2 axes"),
+    "three axes": (lambda h: setattr(h[0], "data", h[0].data[None]), "must be an image with 2 axes"),
     "all NaN": (set_pixels(0, np.nan, ...), "no finite pixel"),
     "NaN with ivar": (set_pixels(0, np.nan), "2 NaN or infinite pixels with ivar > 0"),
     "infinite pixel with ivar": (set_pixels(0, np.inf), "2 NaN or infinite pixels with ivar > 0"),
@@ -148,7 +148,7 @@ def test_odd_files_of_astropys_own_tests(refused, shared):
 def test_bad_psfs(refused, tmp_path):
     for key, value, words in (
         ("PSFTYPE", "SPOTGRID", "PSF of type 'SPOTGRID', version 3; must be GAUSS-HERMITE with PSFVER 2 or 3"),
-        ("PSFVER", 7, "version 7; known are"),
+        ("PSFVER", 7, "version 7; must be"),
     ):
         write_psf(tmp_path / "psf7.fits", small_psf())
         with fits.open(tmp_path / "psf7.fits", mode="update") as hdus:

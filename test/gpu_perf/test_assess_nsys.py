@@ -152,8 +152,8 @@ def test_files_that_are_no_exports(make: Make, tmp_path: Path, kind: str, words:
 def test_the_command_writes_text_and_page(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.html"
     assert main(["nsys", str(make()), "--html", str(page)]) == 0
-    assert "Kernels under their stages" in capsys.readouterr().out
-    assert "Kernels under their stages" in page.read_text() and '<p class="note"></p>' not in page.read_text()
+    assert "Kernels by stage" in capsys.readouterr().out
+    assert "Kernels by stage" in page.read_text() and '<p class="note"></p>' not in page.read_text()
 
 
 def test_the_page_in_a_browser(make: Make, tmp_path: Path, browser: Any) -> None:

@@ -80,7 +80,7 @@ def test_the_one_that_comes_with_the_package_is_that_of_the_simulator() -> None:
       "bundles is 15, which does not divide 61 fibres"]),
     ("[a]\ndispersion = nan\nbundles = 0\nfibres = 0\n",
      ["dispersion is 'nan', must be a number", "bundles is 0, must be numbers of", "fibres is 0, must be above 0"]),
-    ("[a]\n[b]\n", ["2 spectrographs; name one: ", "mine.ini:a", "mine.ini:b"]),
+    ("[a]\n[b]\n", ["2 spectrographs; choose one: ", "mine.ini:a", "mine.ini:b"]),
     ("", ["holds no description; a line [NAME] begins one"]),
     ("range = 1, 2\n", ["is not a description of a spectrograph"]),
 ])
@@ -94,7 +94,7 @@ def test_all_problems_are_told_at_once(file: Path, text: str, messages: list[str
 
 def test_no_such_description(file: Path) -> None:
     for name, message in (("sied", "no spectrograph 'sied'; known: side; or give a file (FILE.ini); did you mean"),
-                          (f"{file}:toi", "no spectrograph 'toi'; name one: "),
+                          (f"{file}:toi", "no spectrograph 'toi'; choose one: "),
                           (file.with_name("none.ini"), "none.ini: cannot be read: No such file")):
         with pytest.raises(InputError) as error:
             read_spectrograph(name)

@@ -234,7 +234,7 @@ def good_psf(tmp_path):
         ("PSFVER", "3.5", "without a version"),
         ("PSFVER", "", "without a version"),
         ("PSFERR", "T", "PSFERR is True, must be a number"),
-        ("NAXIS2", "5", "needed is (5, any)"),
+        ("NAXIS2", "5", "must be (5, any)"),
         ("WAVEMIN", "F", "XTRACE has WAVEMIN False and WAVEMAX 6100.0"),
     ],
 )

@@ -219,7 +219,7 @@ def test_frames_of_the_older_layout(written, tmp_path):
     old = read_frame(tmp_path / "old.fits")
     assert old.status is None
     np.testing.assert_array_equal(old.flux, read_frame(written).flux)
-    with pytest.raises(InputError, match=r"wrong.fits: status has shape \(4, 29\), needed is \(4, 30\)"):
+    with pytest.raises(InputError, match=r"wrong.fits: status has shape \(4, 29\), must be \(4, 30\)"):
         read_frame(tmp_path / "wrong.fits", check=False)
     write_frame(tmp_path / "again.fits", old)
     with fits.open(tmp_path / "again.fits") as hdus:
@@ -430,7 +430,7 @@ def test_arrays_of_another_shape_are_of_another_frame(tmp_path, name):
     with fits.open(tmp_path / "a.fits") as hdus:
         hdus[name] = fits.ImageHDU(np.asarray(hdus[name].data)[:, 1:], name=name)
         hdus.writeto(path)
-    with pytest.raises(InputError, match=rf"frame.fits: {name.lower()} has shape \(4, 29\), needed is \(4, 30\)"):
+    with pytest.raises(InputError, match=rf"frame.fits: {name.lower()} has shape \(4, 29\), must be \(4, 30\)"):
         read_frame(path)
 
 

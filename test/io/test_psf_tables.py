@@ -70,7 +70,7 @@ BAD = {
     "negative": ("STAMPS", lambda v: some(v, (0, 0, 0, 0, 0, 0), -1e-9), "not finite or below 0"),
     "dark": ("STAMPS", lambda v: some(v, (2, 2), 0.0), "6 of 108 STAMPS have .* no light, the first at [2, 2, 0, 0]"),
     "huge": ("STAMPS", lambda v: some(v, (0,), 1e308), "STAMPS have pixels"),
-    "axes": ("STAMPS", lambda v: v[0], "STAMPS is of shape (3, 2, 3, 9, 11), needed is an image with 6 axes"),
+    "axes": ("STAMPS", lambda v: v[0], "STAMPS is of shape (3, 2, 3, 9, 11), must be an image with 6 axes"),
     "even": ("STAMPS", lambda v: v[..., :10], "STAMPS have 10 x 9 pixels, must be odd numbers from 3 to 129"),
     "one position": ("STAMPS", lambda v: v[:, :, :1], "STAMPS have 3 x 1 positions per pixel, must be 2 to 8"),
     "fewer fibres": ("STAMPS", lambda v: v[:4], "STAMPS are for 4 fibres, the traces for 6: an HDU FIBRES must assign"),
@@ -78,7 +78,7 @@ BAD = {
     "waves fall": ("WAVES", lambda v: v[::-1], "WAVES must be 3 ascending numbers"),
     "waves apart": ("WAVES", lambda v: 6050 + 0.1 * (v - 6050), "errors .* times as large, at most 10 times"),
     "bundle": ("BUNDLE", lambda v: v[:3], "BUNDLE must be 6 whole numbers, one for each fibre"),
-    "y": ("YTRACE", lambda v: v[:3], "y of the PSF has shape (3, 2), needed is (6, any)"),
+    "y": ("YTRACE", lambda v: v[:3], "y of the PSF has shape (3, 2), must be (6, any)"),
 }
 
 

@@ -67,7 +67,7 @@ def test_an_image_without_read_noise_is_refused() -> None:
 def test_an_image_in_another_unit_than_electrons_is_refused() -> None:
     image = image_of(light=5000.0)
     find_read_noise(image, 60)
-    with pytest.raises(InputError, match=r"^the variance of bright pixels is 10.* times their light, in electrons"):
+    with pytest.raises(InputError, match=r"^the variance of bright pixels is 10.* times their light, must be 1 times"):
         find_read_noise(replace(image, pix=10 * image.pix, ivar=image.ivar / 100), 60)
 
 

@@ -300,6 +300,6 @@ def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)
                f"makes only one or two passes over an image, not {config.passes}": config.passes > 2,
                "cannot fit a background": config.background is not None and config.passes > 1,
                f"cannot make tabulated spots, as in {psf.name}": psf.tabulated,
-               f"takes images of up to {MOST_PIXELS} pixels a side, this one is {shape[0]} x {shape[1]}":
+               f"accepts images of up to {MOST_PIXELS} pixels a side, but this one is {shape[0]} x {shape[1]}":
                    max(shape) > MOST_PIXELS}
     return next((reason for reason, holds in reasons.items() if holds), "")

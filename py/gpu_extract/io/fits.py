@@ -222,7 +222,7 @@ def image_of(hdu: Any, ndim: int = 2) -> np.ndarray:
     data = data_of(hdu) if taken is None else taken
     if data.dtype.names is not None or data.ndim != ndim or data.size == 0:
         what = "a table" if data.dtype.names is not None else f"of shape {data.shape}"
-        raise InputError(f"HDU {hdu.name} is {what}, needed is an image with {ndim} axes")
+        raise InputError(f"HDU {hdu.name} is {what}, must be an image with {ndim} axes")
     if taken is None:
         del hdu.data
     if not data.dtype.isnative and data.flags.writeable and data.flags.c_contiguous:

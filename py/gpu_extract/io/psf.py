@@ -16,7 +16,7 @@ from gpu_extract.io.headers import number_of
 from gpu_extract.io.psf_tables import OWN, TYPE, VERSION, own_hdus, range_cards, read_bundles, read_core, write_tables
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
 
-ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, GAUSS-HERMITE2 with PSFVER 2, and TABULATED with PSFVER 1"
+ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, GAUSS-HERMITE2 with PSFVER 2, or TABULATED with PSFVER 1"
 DEFAULT_PSFERR = 0.01
 ORIGIN = "IN_PSF"            # card of a PSF with shifted traces: the original PSF
 _TAIL = {"amp": "TAILAMP", "core": "TAILCORE", "xscale": "TAILXSCA", "yscale": "TAILYSCA", "index": "TAILINDE"}

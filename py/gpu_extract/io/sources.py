@@ -49,7 +49,7 @@ def source_cards(paths: Mapping[str, str]) -> list[Card]:
         image
     """
     return [*(Card(f"IN_{key}", as_ascii(path), f"Input {_WORDS[key]}") for key, path in paths.items()),
-            *(Card(f"SUM_{key}", stamp(path), f"What the {_WORDS[key]} was") for key, path in paths.items())]
+            *(Card(f"SUM_{key}", stamp(path), f"Stamp of the {_WORDS[key]}") for key, path in paths.items())]
 
 
 def origin_cards(psf: PsfModel) -> list[Card]:

@@ -72,8 +72,8 @@ def constants(function: Any) -> dict[str, Any]:
     found = {name: cell.cell_contents for name, cell in cells}
     for name, value in found.items():
         if not isinstance(value, _PLAIN):
-            raise TypeError(f"{function.__qualname__}: {name} is a {type(value).__name__}: only numbers can tell apart "
-                            "what kernels are kept")
+            raise TypeError(f"{function.__qualname__}: {name} is a {type(value).__name__}: only plain values can "
+                            "identify a cached kernel")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tabulated spots of a fictitious spectrograph: images of round fibres with a flat top, slightly blurred and unevenly
+"""Tabulated spots of a made-up spectrograph: images of round fibres with a flat top, slightly blurred and unevenly
 lit.
 
 A spot is a disc of light whose brightness has a slope, blurred by a Gaussian, averaged over each pixel. The disc is a

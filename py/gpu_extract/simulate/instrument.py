@@ -7,7 +7,7 @@ an r0 PSF measured on the sky, and run smoothly with fibre and wavelength, with
 a small step from bundle to bundle. Cameras of more fibres than a detector
 holds are detectors side by side.
 
-"side" is a fictitious spectrograph: 60 fibres, a raw image with the dispersion
+"side" is a made-up spectrograph: 60 fibres, a raw image with the dispersion
 along x, and tabulated spots.
 """
 from dataclasses import dataclass, replace

@@ -69,7 +69,7 @@ def build_parser() -> Parser:
 
 
 def _run_options(add: Any) -> None:
-    add("commits", metavar="COMMIT|A..B", nargs="?", default="HEAD", help="default HEAD")
+    add("commits", metavar="COMMIT|A..B", nargs="?", default="HEAD", help="commit or range of commits (default HEAD)")
     add("--problem", metavar="NAME", default="r-50", help="r-50 (default), r-25, r-25-dense or tiny (etc/track.ini)")
     add("--repeats", type=int, metavar="N", default=5, help="successful repeats per commit (default 5)")
     add("--every", type=int, metavar="N", default=1, help="measure only every Nth commit of a range, counted from the "

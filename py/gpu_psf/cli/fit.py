@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     add = parser.add_argument
     add("-i", "--input", metavar="ARC", nargs="+", required=True, help="images of arcs, fitted together")
-    add("-p", "--psf", metavar="FILE", required=True, help="the PSF to start from")
+    add("-p", "--psf", metavar="FILE", required=True, help="starting PSF")
     add("-o", "--output", metavar="FILE", required=True, help="output PSF (.fits); an existing file is replaced")
     add("--lines", metavar="FILE", help="list of the lamps' lines (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum "
                                         "wavelengths)")

@@ -135,9 +135,9 @@ def _add_campaign(parser: argparse.ArgumentParser) -> None:
     add("folder", metavar="FOLDER", help="folder for results; an interrupted campaign continues from it")
     add("-m", "--module", type=NAMES, dest="modules", metavar="LIST", help="array libraries: numpy, cupy or numpy,cupy "
                                                                            "(default numpy)")
-    add("--tests", type=NAMES, default="copy,rand,fft", metavar="LIST", help="default copy,rand,fft")
+    add("--tests", type=NAMES, default="copy,rand,fft", metavar="LIST", help="names of tests (default copy,rand,fft)")
     add("-s", "--shapes", type=separated(_shape, "shapes"), default="100x100,1000x1000,10000x1000",
-        metavar="LIST", help="default 100x100,1000x1000,10000x1000")
+        metavar="LIST", help="shapes of the arrays (default 100x100,1000x1000,10000x1000)")
     add("-d", "--dtypes", type=NAMES, default="float16,float32,float64", metavar="LIST",
         help=f"any of {', '.join(DTYPES)} (default float16,float32,float64)")
     add("--procs", type=NUMBERS, default="1,2,3,10", metavar="LIST", help="numbers of simultaneous processes (default "

@@ -84,7 +84,7 @@ function line(series, component, scale) {
     const x = at(p), y = Math.max(scale.y(p.ratio) - 16, size.top), up = change.ratio > 1;
     const mark = make("path", { d: up ? `M${x - 7},${y + 8}L${x + 7},${y + 8}L${x},${y - 4}Z` : `M${x - 7},${y - 4}L${x + 7},${y - 4}L${x},${y + 8}Z`,
       class: up ? "slower" : "faster", "data-commit": series.commits[change.commit].hash, "data-component": component.name }, chart);
-    make("title", {}, mark, `${component.name}: ${change.ratio.toFixed(3)} times from here on, t = ${change.t.toFixed(1)}, p = ${change.p.toExponential(1)}`);
+    make("title", {}, mark, `${component.name}: ${change.ratio.toFixed(3)} times from this commit on, t = ${change.t.toFixed(1)}, p = ${change.p.toExponential(1)}`);
   }
 }
 
@@ -108,7 +108,7 @@ function draw() {
     legend.appendChild(button);
   }
   document.getElementById("baseline").textContent =
-    `1.0 is commit ${series.baseline.slice(0, 10)}; red triangles: slower from there on beyond noise, green: faster`;
+    `1.0 is commit ${series.baseline.slice(0, 10)}; red triangles: slower from that commit on, beyond noise; green: faster`;
 }
 
 // A click on a component shows it alone, a second one shows all again.
@@ -142,7 +142,7 @@ function choose(hash, name) {
   if (commit.report) {
     const link = document.createElement("a");
     link.href = commit.report;
-    link.textContent = "the full report of this commit";
+    link.textContent = "full report of this commit";
     link.id = "report";
     panel.appendChild(link);
   }

@@ -3,9 +3,9 @@
 
 usage: night_with_parsl.py NIGHT FRAMES [--workers N] [-- options of gpu_extract]
 
-NIGHT: folder with preproc-{camera}-{expid}.fits(.gz) and psf-{camera}-{expid}.fits; FRAMES: where the frames go. Frames
-that are there are skipped. A frame that fails does not stop the others; the exit code is 1 then. On a cluster give
-another Config: one with a SlurmProvider, of the site's account and queue, takes the place of the LocalProvider.
+NIGHT: folder with preproc-{camera}-{expid}.fits(.gz) and psf-{camera}-{expid}.fits; FRAMES: folder for the frames.
+Existing frames are skipped. A frame that fails does not stop the others; the exit code is then 1. On a cluster, replace
+the LocalProvider of the Config by a SlurmProvider with the site's account and queue.
 """
 import argparse
 import sys
@@ -19,21 +19,21 @@ from parsl.providers import LocalProvider
 
 @parsl.bash_app
 def extract(image, psf, frame, more=(), stderr=None):
-    """The command that makes a frame: gpu_extract writes all of it, or nothing."""
+    """The command that makes a frame, which gpu_extract writes completely or not at all."""
     import shlex
 
     return "OMP_NUM_THREADS=1 " + shlex.join(["gpu_extract", "-i", image, "-p", psf, "-o", frame, *more])
 
 
 def main() -> int:
-    """Start all frames, wait for them, say which failed."""
+    """Start all frames, wait for them, and report failures."""
     words, _, options = " ".join(sys.argv[1:]).partition(" -- ")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("night", type=Path)
     parser.add_argument("frames", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args(words.split())
-    night, frames = args.night.resolve(), args.frames.resolve()         # workers have folders of their own
+    night, frames = args.night.resolve(), args.frames.resolve()         # workers have their own folders
     frames.mkdir(parents=True, exist_ok=True)
     local = HighThroughputExecutor(label="local", max_workers_per_node=args.workers, address="127.0.0.1",
                                    provider=LocalProvider(init_blocks=1, max_blocks=1))
