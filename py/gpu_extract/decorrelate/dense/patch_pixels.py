@@ -72,8 +72,8 @@ def _most_rows(pieces: Iterator[Piece], around: np.ndarray) -> int:
         rows.append(first + row)
         columns.append(begin + column)
         first, begin = first + len(block), begin + done
-    row, column = (np.concatenate(each).astype(np.intc) for each in (rows, columns))    # scipy 1.13 takes no others
-    seen = csr_array((np.ones(len(row)), (row, column)), shape=(first, len(around)))
+    places = tuple(np.concatenate(each).astype(np.intc) for each in (rows, columns))    # scipy 1.13 accepts no others
+    seen = csr_array((np.ones(len(places[0])), places), shape=(first, len(around)))
     return int(structural_rank(seen[:, around]))
 
 
