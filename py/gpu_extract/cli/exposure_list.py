@@ -91,6 +91,8 @@ def _from_list(args: argparse.Namespace) -> Iterator[Entry]:
     try:
         with open(args.list, "rb") as handle:
             content = handle.read(MOST_BYTES + 1)
+        if content.startswith(b"SIMPLE  ="):
+            raise InputError(f"{args.list}: is a FITS file, and no list of them; give images with -i")
         lines = content.decode("utf-8-sig").splitlines()      # Windows editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{args.list}: cannot be read: {getattr(error, 'strerror', None) or error}; give a text file "

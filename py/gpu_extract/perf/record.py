@@ -17,6 +17,8 @@ from gpu_extract.perf.recorder import COMPILE, MPI, SCHEMA
 T = TypeVar("T")
 FACTS = {"program": str, "version": str, "commit": str, "digest": str, "processor": str, "mpi": str, "versions": dict,
          "config": dict, "problem": dict}
+_LAST = 5e10         # seconds from 1970 to an epoch, before or after, that a calendar knows
+_MOST_BINS = 1e6     # fibres, bins, rows of a band
 BUNDLE = "halfband", "neighbours", "iterations"       # facts of each bundle for reports
 
 
@@ -142,14 +144,14 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
     numbers = [*(problem[name] for name in ("fibres", "bins") if problem), *(problem.get("stamp") or ()),
                *(problem.get("pitch") or ()), *(each.get(name, 0) for each in notes for name in BUNDLE)]
     for number in numbers:
-        _finite(number)
+        _finite(number, _MOST_BINS)
 
 
 def _rank(values: Mapping[str, Any]) -> Rank:
     spans = tuple(Span(str(s[0]), int(_finite(s[1])), _finite(s[2]), _finite(s[3]), _finite(s[4]),
                        int(_finite(s[5])) if len(s) > 5 else 0) for s in values["spans"])
-    epoch, elapsed, start_up = (_finite(each) for each in (values["epoch"], values["elapsed"],
-                                                           values.get("start_up", 0.0)))
+    epoch, elapsed, start_up = _finite(values["epoch"], _LAST), _finite(values["elapsed"]), \
+        _finite(values.get("start_up", 0.0))
     counts = {name: {kind: {what: _finite(number) for what, number in each.items()}
                      for kind, each in values.get(name, {}).items()} for name in ("calls", "copies")}
     device = values.get("device")
@@ -162,9 +164,9 @@ def _rank(values: Mapping[str, Any]) -> Rank:
                 counts["copies"], device)
 
 
-def _finite(value: Any) -> float:
-    """A number of a record. Raises ValueError or TypeError if it is not one."""
-    if not math.isfinite(value):
+def _finite(value: Any, most: float = 1e20) -> float:
+    """A number of a record, up to `most` either way. Raises ValueError or TypeError if it is not one."""
+    if not math.isfinite(value) or abs(value) > most:
         raise ValueError(value)
     return value
 
