@@ -369,9 +369,8 @@ def test_an_image_whose_pixels_kernels_cannot_number_is_the_cpus(monkeypatch: py
     case, backend = four_bundles(), GpuFrames(SimulatedDevice, core=HostCore, warn=warnings.append)
     assert_same(extract(case.image, case.psf, CONFIG, backend=backend), on_cpu(CONFIG))
     (ny, nx) = case.image.shape
-    assert warnings == [f"simulated device accepts images of up to 100 pixels a side, "
-                        f"but this one is {ny} x {nx}: this rank "
-                        "works on the CPU"]
+    assert warnings == ["simulated device accepts images of up to 100 pixels a side, but this one is "
+                        f"{ny} x {nx}: this rank works on the CPU"]
 
 
 def test_another_psf_takes_the_place_of_the_one_before() -> None:
