@@ -235,7 +235,7 @@ def test_a_device_that_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     for _ in range(3):
         frame = extract(case.image, case.psf, CONFIG, backend=backend)
     assert_same(frame, on_device(HostCore))
-    assert warnings == ["simulated device does not capture graphs, its kernels are launched one by one: RuntimeError: "
+    assert warnings == ["simulated device cannot capture graphs, so its kernels are launched one by one: RuntimeError: "
                         "operation not permitted when stream is capturing"]
 
 
@@ -319,7 +319,7 @@ def test_tabulated_spots_are_the_cpus() -> None:
     backend = GpuFrames(SimulatedDevice, warn=warnings.append)
     for _ in range(2):
         assert_same(extract(case.image, psf, CONFIG, backend=backend), extract(case.image, psf, CONFIG))
-    assert warnings == [f"simulated device makes no tabulated spots, as {psf.name} has: this rank works on the CPU"]
+    assert warnings == [f"simulated device cannot make tabulated spots, as in {psf.name}: this rank works on the CPU"]
 
 
 def test_events_are_not_captured() -> None:
@@ -369,8 +369,8 @@ def test_an_image_whose_pixels_kernels_cannot_number_is_the_cpus(monkeypatch: py
     case, backend = four_bundles(), GpuFrames(SimulatedDevice, core=HostCore, warn=warnings.append)
     assert_same(extract(case.image, case.psf, CONFIG, backend=backend), on_cpu(CONFIG))
     (ny, nx) = case.image.shape
-    assert warnings == [f"simulated device takes images of up to 100 pixels a side, this one is {ny} x {nx}: this rank "
-                        "works on the CPU"]
+    assert warnings == ["simulated device accepts images of up to 100 pixels a side, but this one is "
+                        f"{ny} x {nx}: this rank works on the CPU"]
 
 
 def test_another_psf_takes_the_place_of_the_one_before() -> None:

@@ -161,7 +161,7 @@ def test_the_page_in_a_browser(make: Make, tmp_path: Path, browser: Any) -> None
     page.write_text(report_of(read_profile(make())).html())
     browser.open(page)
     assert "An idle GPU costs 73%" in browser.text("ul.summary")
-    rows = [row.text.split() for row in browser.all("#t-kernels-under-their-stages + .scroll tbody tr")]
+    rows = [row.text.split() for row in browser.all("#t-kernels-by-stage + .scroll tbody tr")]
     assert rows[0] == ["bundle", ">", "normal", "add_tile", "2", "18.000", "78.3%", "9000.0", "10000.0"]
     assert browser.requests() == [] and browser.complaints() == []
 
