@@ -111,7 +111,7 @@ def test_a_tail_is_compared_in_the_widest_band_alone(windows):
             assert neighbours._holds(0, 0.0) == (held and widest and not windows)
 
 
-@pytest.mark.parametrize(("excess", "most"), [(3.0, 10.0), (0.1, 1.0)])
+@pytest.mark.parametrize(("excess", "most"), [(3.0, 10.0), (0.05, 1.0)])
 def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
     """Of all their bins, and a tenth of it is allowed."""
     bundle = make_bundle(3, 60)

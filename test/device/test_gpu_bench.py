@@ -197,7 +197,7 @@ def test_a_capture_that_fails_is_said(bench: Bench, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SimulatedDevice, "capture", refuse)
     found = anew(bench)
     gpu_rows.frames(found)
-    assert re.fullmatch(r"\d+ ms, no graphs; simulated device does not .*no capture today", found.report.rows["second"])
+    assert re.fullmatch(r"\d+ ms, no graphs; simulated device cannot capture .*no capture today", found.report.rows["second"])
     capsys.readouterr()
 
 

@@ -11,8 +11,8 @@ class Limits:
     tail: what the band cuts off, in S's own norm: above `plain` it is added to flux and ivar exactly in all bins, and
         R is off by 6e-5 of it `clear` diagonals before the first that is cut off, 2e-4 at 5, 1e-3 there (measured):
         it is less where R's last diagonal is nearer, see `most_tail`
-    plain: below it ivar and R move by 4e-4 of it (measured): there it is added to the flux alone, where that asks
-        for it
+    plain: below it ivar moves by 7e-4 of it and R by 1e-4 (measured): there it is added to the flux alone, where that
+        asks for it
     shift: what it moves the flux by, in sigma, beyond which the quick correction (narrow.simd_correct) will not do and
         the exact one is made (narrow.remainder); a device makes it always. The quick one left 1.1e-8 sigma in a
         simulated r frame where this was 2e-8, and 1.4e-8 on a range of 19 bins; now 6e-9 at most (measured)
@@ -39,7 +39,7 @@ class Limits:
     distant: float = 1e-8
     tail: float = 1.5e-5
     clear: int = 9
-    plain: float = 2.5e-6
+    plain: float = 1e-6
     shift: float = 1e-8
     share: float = 4e-9
     added: float = 2e-8
