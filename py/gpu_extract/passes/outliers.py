@@ -75,7 +75,8 @@ def shape_of(psf: PsfModel, step: float) -> Shape:
         np.minimum.at(beside, lo + fibre, 0.5 * np.stack(both, axis=1) / top[:, None])
         lit = np.argwhere(stamps > FAINT * top[:, None, None])[:, 1:] - np.array(psf.stamp) // 2
         core = np.maximum(core, np.abs(lit).max(axis=0, initial=0))
-    fibres = {*range(0, psf.nfibre, max(psf.nfibre // 3, 1)), *beside.argmin(axis=0).tolist()}
+    # the same fibres from either side, so that the image in a mirror has the same outliers
+    fibres = {*np.linspace(0, psf.nfibre - 1, 4).round().astype(int).tolist(), *beside.argmin(axis=0).tolist()}
     least, (high, wide) = beside.min(axis=0).tolist(), core.tolist()
     return Shape((least[0], least[1], least[2], least[3]), (high, wide), _between(psf, step, sorted(fibres)))
 
