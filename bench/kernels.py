@@ -52,9 +52,13 @@ class Timers:
             if isinstance(kernel, Dispatcher):
                 self._made[id(kernel)] = self._around(name, kernel)
             else:
-                self._made[id(kernel)] = functools.cache(
-                    lambda *sizes: self._around(f"{name}{sizes}", kernel(*sizes)))
+                self._made[id(kernel)] = functools.cache(lambda *sizes: self._made_by(name, kernel, sizes))
         return self._made[id(kernel)]
+
+    def _made_by(self, name: str, factory: Any, sizes: tuple[Any, ...]) -> Any:
+        """A factory's kernel with a timer; other cached results, such as tables, as they are."""
+        made = factory(*sizes)
+        return self._around(f"{name}{sizes}", made) if callable(made) else made
 
     def _around(self, name: str, kernel: Any) -> Callable[..., Any]:
         @functools.wraps(kernel)
