@@ -8,6 +8,7 @@ from scipy import sparse
 from gpu_extract.data import Array, Normal
 from gpu_extract.decorrelate.narrow import definite, simd_band_tests, simd_banded, simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
+from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES
 from gpu_extract.decorrelate.windows import simd_windows
 from gpu_extract.kernels.arena import Arena
@@ -162,6 +163,17 @@ def full_of(band: Array) -> Array:
         index = np.arange(n - a)
         matrix[index, index + a] = matrix[index + a, index] = band[:n - a, a]
     return matrix
+
+
+def band_and_rest(bundle: Bundle, fibre: int, schur: Schur) -> tuple[Array, Array]:
+    """S of a fibre in two: what its band and its windows hold, and what the oracle's S has beyond them."""
+    n, alive = bundle.x.shape[1], bundle.normal.weight[fibre] > 0
+    own = slice(fibre * n, (fibre + 1) * n)
+    b, kept = full_of(schur.band), np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= schur.room.half
+    for first, block in schur.windows:
+        inside = slice(first, first + len(block))
+        b[inside, inside], kept[inside, inside] = block, True
+    return b, np.where(kept | ~alive[:, None] | ~alive, 0.0, np.linalg.inv(bundle.covariance[own, own]))
 
 
 def random_definite(n: int, half: int, cond: float, rng: np.random.Generator) -> Array:

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from decorrelate.cases import full_of, make_bundle
+from decorrelate.cases import band_and_rest, full_of, make_bundle
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
@@ -19,8 +19,6 @@ from gpu_extract.decorrelate.narrow.remainder import (
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
-from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import address, vread8
 
 NBIN = 150
 LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,), "shift": 1e-99}
@@ -47,12 +45,7 @@ def added(bundle, fibre, limits):
     neighbours = Neighbours(bundle.normal, bundle.x, limits)
     schur = neighbours.complement(fibre)
     n, alive = bundle.x.shape[1], bundle.normal.weight[fibre] > 0
-    own = slice(fibre * n, (fibre + 1) * n)
-    b, kept = full_of(schur.band), np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= schur.room.half
-    for first, block in schur.windows:
-        inside = slice(first, first + len(block))
-        b[inside, inside], kept[inside, inside] = block, True
-    e = np.where(kept | ~alive[:, None] | ~alive, 0.0, np.linalg.inv(bundle.covariance[own, own]))
+    b, e = band_and_rest(bundle, fibre, schur)
     values, vectors = np.linalg.eigh(b)
     root = np.sqrt(values)
     change = vectors @ (vectors.T @ e @ vectors / np.add.outer(root, root)) @ vectors.T
@@ -226,42 +219,3 @@ def test_stretches_are_long_enough():
         assert (np.abs(part.flux - whole.flux) * error)[fibre, near].max() < 1e-3 * shift[fibre].max()
         far = np.all([abs(at - place) > 3 * reach for place in places], axis=0)
         np.testing.assert_array_equal(part.flux[fibre, far], quick.flux[fibre, far])
-
-
-@njit(nogil=True, error_model="numpy")
-def _both_ways(evenly, count, band, starts, space):
-    """L D L^T of all of a band and L^-1 v of two v, then L^-1 of that, in memory behind rows of zeros."""
-    low, ring, v, windows, shift = space
-    pad = band.shape[1] * simd_remainder.LANES
-    to, matrix = address(low, pad * band.shape[1]), (address(band, 0), band.shape[1])
-    at, t, sets = address(v, pad), vread8(address(shift, 0)), (8 * v[0].size, len(v))
-    if evenly:
-        simd_remainder._factor_even(to, address(ring, 0), (matrix, 0, t), count, at, sets)
-    else:
-        simd_remainder._factor(to, starts, (matrix, windows, 0, t), at, sets)
-    for n in range(len(v)):
-        if evenly:
-            simd_remainder._forward_even(to, band.shape[1], count, at + n * sets[0])
-        else:
-            simd_remainder._forward(to, starts, at + n * sets[0])
-
-
-@pytest.mark.parametrize("columns", range(4, 18))
-def test_even_rows_are_eliminated_to_the_same_bits(columns):
-    """Some columns of two rows at a time, or a row from all later ones at a time: the same operations in the same
-    order. What of a row lies behind the last bin nobody uses."""
-    rng, lanes = np.random.default_rng(columns), simd_remainder.LANES
-    count = 3 * columns + 1 + simd_remainder.RING
-    band = rng.normal(size=(count + 1, columns))
-    band[:, 0] += 4.0 * columns
-    starts, found = np.arange(count + 1) * columns, []
-    sides, shift = rng.normal(size=(2, count, lanes)), rng.uniform(0.1, 10.0, lanes)
-    ring = np.zeros((columns + simd_remainder.RING + 1, columns, lanes))
-    for evenly in (False, True):
-        low = np.zeros((columns + count + 1, columns, lanes))
-        v = np.concatenate((np.zeros((2, columns, lanes)), sides), axis=1)
-        _both_ways(evenly, count, band, starts, (low, ring, v, np.empty((0, 5), dtype=np.int64), shift))
-        inside = np.arange(count)[:, None] + np.arange(columns) < count
-        found.append((low[columns:-1][inside], v[:, columns:]))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -36,7 +36,7 @@ WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse
 
 
 class Remainder(NamedTuple):
-    """The elements of a fibre's S beyond its band and windows, as an operator on a vector: see narrow.simd_remainder.
+    """The elements of a fibre's S beyond its band and windows, as an operator on a vector: see narrow.simd_beyond.
 
     around: fibres that are eliminated, what each takes, and what the fibre beyond it takes from it
     windows: (first bin, last + 1, first bin of S, S) each

@@ -1,0 +1,178 @@
+"""CPU kernels: what S has beyond its band and windows, E, by what it does to vectors of eight lanes.
+
+Outside of windows it is - sum_j (U_j less its band), U_j = A_ij M_j^-1 A_ji what eliminating fibre j takes (M_j: A_jj
+less what the fibre beyond it takes from it); in windows it is what S has there outside of the window and of the band.
+"""
+# mypy: disallow-untyped-defs=False
+import numpy as np
+
+from gpu_extract.decorrelate.narrow.simd_eliminate import factor, factor_row
+from gpu_extract.decorrelate.narrow.simd_shifted import VECTOR
+from gpu_extract.kernels.compiled import njit
+from gpu_extract.vectors.simd import address, number, vadd, vfma, vmul, vread8, vset8, vsub, vtake, vwrite, write
+
+
+@njit()
+def factors(neighbours, begin, count, width):
+    """L D L^T of the M_j on a stretch, each as (address of 1 / D, bytes on, bytes left, half-band); and memory of them.
+
+    neighbours: see simd_remainder.remainder; width: icov's, of all diagonals
+    """
+    columns, places = 0, np.empty((len(neighbours), 4), dtype=np.int64)
+    for n in range(len(neighbours)):
+        columns = max(columns, factor_row(neighbours[n, 6] + 1) if neighbours[n, 3] == 0 else 0)
+    made = np.empty((len(neighbours), count if columns > 0 else 0, columns))
+    for n in range(len(neighbours)):
+        row = neighbours[n]
+        places[n, 0], places[n, 1], places[n, 2], places[n, 3] = row[3] + begin * row[4], row[4], row[5], row[6]
+        if row[3] != 0:
+            continue
+        diagonal, known, taken, pitch, band = row[7], row[8], row[9], row[6] + 1, made[n]
+        band[:] = 0.0
+        for j in range(count):
+            for a in range(min(known, row[6] + 1, count - j)):
+                band[j, a] = number(diagonal + 8 * ((begin + j) * width + a))
+            for a in range(min(row[6] + 1, count - j)):
+                band[j, a] -= number(taken + 8 * ((begin + j) * pitch + a))
+        factor(band, row[6] + 1)
+        for j in range(count):
+            band[j, 0] = 1.0 / band[j, 0]
+        # element k of row j - k is L[j, j - k]
+        places[n, 0], places[n, 1], places[n, 2] = address(band, 0), 8 * columns, 8 * (columns - 1)
+    return places, made
+
+
+@njit()
+def _solve_neighbour(place, v, count):
+    """v becomes M^-1 v; place: of its factor, see `factors`."""
+    at, row, left, half, last = place[0], place[1], place[2], place[3], vset8(0.0)
+    for j in range(count):
+        here, value = v + VECTOR * j, vread8(v + VECTOR * j)
+        for k in range(min(half, j), 1, -1):
+            value = vtake(vset8(number(at - k * left)), vread8(here - VECTOR * k), value)
+        if half > 0 and j > 0:
+            value = vtake(vset8(number(at - left)), last, value)
+        vwrite(here, value)
+        last = value
+        at += row
+    for j in range(count - 1, -1, -1):
+        at -= row
+        here = v + VECTOR * j
+        value = vmul(vset8(number(at)), vread8(here))
+        for k in range(min(half, count - 1 - j), 1, -1):
+            value = vtake(vset8(number(at + k * (row - left))), vread8(here + VECTOR * k), value)
+        if half > 0 and j < count - 1:
+            value = vtake(vset8(number(at + row - left)), last, value)
+        vwrite(here, value)
+        last = value
+
+
+@njit()
+def _coupled(block, hw, turned, v, p, count):
+    """Rows p and p + 1 of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
+
+    block: address of the stretch's first row; v: between hw + 1 rows of zeros, each of its rows is read once for both
+    """
+    width, one, other = 2 * hw + 1, vset8(0.0), vset8(0.0)
+    if turned:
+        for q in range(min(p + hw + 1, count - 1), max(p - hw, 0) - 1, -1):
+            given, value = block + 8 * (q * width + hw + p - q), vread8(v + VECTOR * q)
+            if q <= p + hw:
+                one = vfma(vset8(number(given)), value, one)
+            if q > p - hw:
+                other = vfma(vset8(number(given + 8)), value, other)
+    else:
+        given, near = block + 8 * p * width, v + VECTOR * (p - hw)
+        one = vmul(vset8(number(given)), vread8(near))
+        for k in range(1, width):
+            value = vread8(near + VECTOR * k)
+            one = vfma(vset8(number(given + 8 * k)), value, one)
+            other = vfma(vset8(number(given + 8 * (width + k - 1))), value, other)
+        other = vfma(vset8(number(given + 8 * (2 * width - 1))), vread8(near + VECTOR * width), other)
+    return one, other
+
+
+@njit()
+def _banded(taken, columns, v, p):
+    """Rows p and p + 1 of a band, given by rows of its upper triangle, times v, whose rows are read once for both.
+
+    v lies between `columns` rows of zeros; rows of the band before the stretch are not read.
+    """
+    line = 8 * columns
+    row, near, value = taken + line * p, v + VECTOR * p, vread8(v + VECTOR * p)
+    one, other = vmul(vset8(number(row)), value), vmul(vset8(number(row + 8)), value)
+    for a in range(1, columns):
+        value = vread8(near + VECTOR * a)
+        one, other = (vfma(vset8(number(row + 8 * a)), value, one),
+                      vfma(vset8(number(row + line + 8 * (a - 1))), value, other))
+    other = vfma(vset8(number(row + line + 8 * (columns - 1))), vread8(near + VECTOR * columns), other)
+    for a in range(1, min(columns - 1, p + 1)):
+        value, before = vread8(near - VECTOR * a), row - (line - 8) * a
+        one, other = vfma(vset8(number(before)), value, one), vfma(vset8(number(before + 8)), value, other)
+    a = columns - 1
+    if p >= a:
+        one = vfma(vset8(number(row - (line - 8) * a)), vread8(near - VECTOR * a), one)
+    return one, other
+
+
+@njit()
+def taken_bands(neighbours, begin, count, columns):
+    """The bands of all U_j on a stretch, added up: rows of the upper triangle."""
+    total, line = np.empty((count, columns)), 8 * columns
+    if len(neighbours) == 0:
+        total[:] = 0.0
+    for n in range(len(neighbours)):
+        given, to, end = neighbours[n, 2] + begin * line, address(total, 0), count * line
+        whole = end // VECTOR * VECTOR
+        for place in range(0, whole, VECTOR):
+            value = vread8(given + place)
+            vwrite(to + place, vadd(vread8(to + place), value) if n > 0 else value)
+        for place in range(whole, end, 8):
+            write(to + place, (number(to + place) if n > 0 else 0.0) + number(given + place))
+    return total
+
+
+@njit()
+def beyond_band(w, v, g, bins, taken, neighbours, lows, hw):
+    """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count), two at least.
+
+    v and g: between rows of zeros; taken: address of `taken_bands`, and elements of its rows; lows: places of `factors`
+    """
+    begin, count = bins
+    for p in range(0, count, 2):
+        first = min(p, count - 2)       # of an odd number of rows the last but one is made twice
+        one, other = _banded(taken[0], taken[1], v, first)
+        vwrite(w + VECTOR * first, one)
+        vwrite(w + VECTOR * (first + 1), other)
+    for n in range(len(neighbours)):
+        block, turned = neighbours[n, 0] + 8 * begin * (2 * hw + 1), neighbours[n, 1]
+        for p in range(0, count, 2):
+            p = min(p, count - 2)
+            one, other = _coupled(block, hw, 1 - turned, v, p, count)
+            vwrite(g + VECTOR * p, one)
+            vwrite(g + VECTOR * (p + 1), other)
+        _solve_neighbour(lows[n], g, count)
+        for p in range(0, count, 2):
+            first = min(p, count - 2)
+            one, other = _coupled(block, hw, turned, g, first, count)
+            here = w + VECTOR * first
+            if first == p:
+                vwrite(here, vsub(vread8(here), one))
+            vwrite(here + VECTOR, vsub(vread8(here + VECTOR), other))
+
+
+@njit()
+def beyond_windows(w, v, half, windows, begin, count):
+    """w = E v in windows, those that lie in the stretch."""
+    for n in range(len(windows)):
+        first, last, start, size, exact = windows[n, 0], windows[n, 1], windows[n, 2], windows[n, 3], windows[n, 4]
+        if first < begin or last > begin + count:
+            continue
+        near, end = v - VECTOR * begin, min(start + size, begin + count)
+        for j in range(first, last):
+            row, total = exact + 8 * ((j - start) * size - start), vset8(0.0)
+            for k in range(max(start, begin), min(first, j - half)):
+                total = vfma(vset8(number(row + 8 * k)), vread8(near + VECTOR * k), total)
+            for k in range(max(last, j + half + 1), end):
+                total = vfma(vset8(number(row + 8 * k)), vread8(near + VECTOR * k), total)
+            vwrite(w + VECTOR * (j - begin), total)
