@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from gpu_extract.decorrelate.dense import pixels
+from gpu_extract.decorrelate.dense import turning
 from gpu_extract.decorrelate.dense.patch_pixels import _most_rows
 
 ROWS, COLUMNS, REACH = 700, 400, 60
@@ -24,13 +24,14 @@ def steps(matrix, light, height):
         reached = (rows != 0.0).any(axis=0).nonzero()[0].max(initial=0) + 1
         first = min(top, reached)
         assert not rows[:, :first].any()
-        yield pixels.Block(np.column_stack([rows[:, first:reached], light[top:top + height]]), first)
+        yield turning.Block(np.column_stack([rows[:, first:reached], light[top:top + height]]), first)
 
 
 def beyond(matrix, own):
-    """`_beyond` of a triangle's columns, those that are not `own`."""
+    """`rows_beyond` of a triangle's columns, those that are not `own`."""
     blocks = list(steps(matrix, np.ones(len(matrix)), 23))
-    return pixels._beyond(blocks, np.flatnonzero(~own), np.flatnonzero(own), norms=np.sqrt((matrix**2).sum(axis=0)))
+    norms = np.sqrt((matrix**2).sum(axis=0))
+    return turning.rows_beyond(blocks, np.flatnonzero(~own), np.flatnonzero(own), norms=norms)
 
 
 @pytest.fixture
@@ -59,10 +60,10 @@ def test_fewer_rows_say_the_same(band):
             stop = int((first < top + REACH).sum())
             done = int((end <= top + REACH).sum())
             block = np.column_stack([band[top:top + REACH, begin:stop], light[top:top + REACH]])
-            yield pixels.Piece(block, done - begin)
+            yield turning.Piece(block, done - begin)
             begin = done
 
-    rows = dense(pixels.fewer_rows(pieces()), COLUMNS)
+    rows = dense(turning.fewer_rows(pieces()), COLUMNS)
     whole = np.column_stack([band, light])
     assert len(rows) <= COLUMNS + 1
     assert np.abs(rows.T @ rows - whole.T @ whole).max() < 100 * EPS * (whole**2).sum(axis=0).max() * COLUMNS**0.5
@@ -74,13 +75,13 @@ def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, s
     triangle = np.linalg.qr(band, mode="r")
     own = np.arange(COLUMNS) % 4 == 0
     whole, least, dropped = beyond(triangle, own)
-    monkeypatch.setattr(pixels, "SOME", some)
+    monkeypatch.setattr(turning, "SOME", some)
     turned = []
-    once = pixels._turned
-    monkeypatch.setattr(pixels, "_turned", lambda a, b: turned.append(len(a)) or once(a, b))
+    once = turning._turned
+    monkeypatch.setattr(turning, "_turned", lambda a, b: turned.append(len(a)) or once(a, b))
     parts, smallest, later = beyond(triangle, own)
     assert len(turned) > 2 and len(parts) == len(whole) and len(parts[0]) == len(whole[0])
-    assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / pixels.MUCH * len(triangle)
+    assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / turning.MUCH * len(triangle)
     assert 0.1 < smallest / least < 10
     assert dropped == later == 0
 
@@ -88,7 +89,7 @@ def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, s
 def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkeypatch):
     """The first column is all but the third, which comes in the next piece: what is left of it is not taken for a
     direction of its own until the third is there to say which."""
-    monkeypatch.setattr(pixels, "SOME", 2)
+    monkeypatch.setattr(turning, "SOME", 2)
     rng = np.random.default_rng(7)
     around = rng.normal(size=(9, 5))
     around[:, 1] = around[:, 0] + 1e-9 * around[:, 3]
@@ -104,9 +105,9 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
 
 
 @pytest.mark.parametrize("turn", [
-    lambda rows: [pixels.Block(rows, 0)],
-    lambda rows: pixels.fewer_rows([pixels.Piece(rows, 0)]),
-    lambda rows: pixels.fewer_rows([pixels.Piece(rows, 2), pixels.Piece(rows[:0, 2:], 0)]),
+    lambda rows: [turning.Block(rows, 0)],
+    lambda rows: turning.fewer_rows([turning.Piece(rows, 0)]),
+    lambda rows: turning.fewer_rows([turning.Piece(rows, 2), turning.Piece(rows[:0, 2:], 0)]),
 ], ids=["as they are", "fewer", "fewer, the neighbours first"])
 def test_bright_pixels_round_no_dim_ones(turn):
     """Two bright pixels that two neighbours take away, after 30 that are 1e-8 of them and tell all of a bin: it is
@@ -115,14 +116,14 @@ def test_bright_pixels_round_no_dim_ones(turn):
     bright, dim = rng.normal(size=(2, 3)) + 2 * np.eye(2, 3), 1e-8 * rng.normal(size=(30, 3))
     left = dim[:, 2] - dim[:, :2] @ np.linalg.solve(bright[:, :2], bright[:, 2])      # but for 1e-16 of it
     rows = np.column_stack([np.vstack([dim, bright]), np.zeros(32)])
-    parts, _, _ = pixels._beyond(turn(rows), np.array([0, 1]), np.array([2]), norms=np.ones(3))
+    parts, _, _ = turning.rows_beyond(turn(rows), np.array([0, 1]), np.array([2]), norms=np.ones(3))
     assert abs((parts[0][:, 0]**2).sum() / (left**2).sum() - 1) < 100 * EPS * len(rows)
 
 
 def test_columns_on_too_few_pixels_depend_on_each_other_whatever_rounding_does():
     """Three columns of neighbours on two pixels, of two pieces, and one beside: three can be independent at most."""
-    pieces = [pixels.Piece(np.array([[1.0, 0.0, 2.0, 5.0], [3.0, 1.0, 0.0, 5.0]]), 1),
-              pixels.Piece(np.array([[2.0, 1.0, 7.0, 4.0, 5.0]]), 4)]
+    pieces = [turning.Piece(np.array([[1.0, 0.0, 2.0, 5.0], [3.0, 1.0, 0.0, 5.0]]), 1),
+              turning.Piece(np.array([[2.0, 1.0, 7.0, 4.0, 5.0]]), 4)]
     around = np.array([True, False, True, True, True])
     assert _most_rows(iter(pieces), around) == 3
     assert _most_rows(iter(pieces[:1]), around[:3]) == 2

@@ -5,7 +5,8 @@ import pytest
 from scipy.linalg import toeplitz
 
 from decorrelate.cases import make_bundle
-from gpu_extract.decorrelate.dense.pixels import WHOLE, Block, Patch, decorrelate
+from gpu_extract.decorrelate.dense.pixels import WHOLE, Patch, decorrelate
+from gpu_extract.decorrelate.dense.turning import Block
 from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, Factor, band_tells, factor_tells, told_factor
 from gpu_extract.normal import lower_band
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from gpu_extract.checks.odd_pixels import mask_pixels
 from gpu_extract.data import Array, Image, IntArray, Normal, PsfModel, Spots
-from gpu_extract.decorrelate.dense.pixels import Patch, Piece, fewer_rows
+from gpu_extract.decorrelate.dense.pixels import Patch
+from gpu_extract.decorrelate.dense.turning import Piece, fewer_rows
 from gpu_extract.plan import spread
 from gpu_extract.spots import add_to_image, make_spots
 
