@@ -17,6 +17,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import LADDER
+from gpu_extract.decorrelate.wide import neighbours
 
 
 def check(bundle, ndiag=5, statuses=(Status.GOOD,), fibres=None, options=None):
@@ -245,4 +246,4 @@ def test_a_stretch_without_any_weight_asks_for_no_more_neighbours():
     icov = make_bundle(5, 120).normal.icov.copy()
     icov[2, :, 60:] = 0.0
     icov[1, 1, 50:] = icov[0, 2, 50:] = 0.0
-    assert banded.wide._count(icov, 2, np.zeros(120), (70, 40), banded.WideLimits()) == 1
+    assert neighbours._count(icov, 2, np.zeros(120), (70, 40), banded.WideLimits()) == 1

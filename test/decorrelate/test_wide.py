@@ -13,6 +13,7 @@ from extraction import dense_normal, moved, normals
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Decorrelated, Image, Normal, PsfModel, Status
 from gpu_extract.decorrelate import banded, dense, wide
+from gpu_extract.decorrelate.wide import neighbours
 from gpu_extract.io.psf import read_psf
 from gpu_extract.solve import solve
 from gpu_extract.spots import add_to_image, centres, make_spots, select
@@ -116,7 +117,8 @@ def test_neighbours_are_counted_where_others_are_masked(psf):
     """A block that a fibre and the next ones do not touch: those behind it reach through it all the same."""
     normal = made(psf, *CASES["beside"])
     nothing = np.zeros(normal.icov.shape[2])
-    places = wide._places(normal.icov, 2, 20, nothing)[5:]     # after those of couplings, light, the next ones' weight
+    # after those of couplings, light, the next ones' weight
+    places = neighbours._places(normal.icov, 2, 20, nothing)[5:]
     assert places
     weight = normal.weight[:, places]
     assert (weight[:5] > 0.3 * np.median(weight[:5])).all() and (weight[5:].min(axis=0) < 0.05 * weight[2]).all()
@@ -175,7 +177,7 @@ def test_nine_neighbours_are_not_all_of_a_bundle():
     """Of a chain of couplings c the n-th neighbour takes c^2n of S: 4e-10 the ninth for 0.3, 4e-11 the tenth."""
     icov = np.zeros((25, 2, 40, 5))
     icov[:, 0, :, 2], icov[:24, 1, :, 2] = 1.0, 0.3
-    assert 8 < wide.count_neighbours(icov, 12, np.zeros(40), wide.WideLimits()) <= wide.MOST_NEIGHBOURS
+    assert 8 < wide.count_neighbours(icov, 12, np.zeros(40), wide.WideLimits()) <= neighbours.MOST_NEIGHBOURS
 
 
 @pytest.mark.parametrize("level", [1e4, 1e6, 1e8])

@@ -19,14 +19,13 @@ import numpy as np
 
 from gpu_extract.data import FACTS, NOT_MEASURED, Array, Decorrelated, Normal, Status
 from gpu_extract.decorrelate import room_for, wide
-from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.limits import Limits, WideLimits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_correct, simd_finish
 from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.remainder import add_remainders, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import LADDER, scaled_poles
 from gpu_extract.decorrelate.weak import SAFE, band_tells
-from gpu_extract.decorrelate.wide import WideLimits
 from gpu_extract.decorrelate.windows import simd_windows
 from gpu_extract.kernels.arena import Arena, borrowed
 

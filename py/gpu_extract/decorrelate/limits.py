@@ -72,3 +72,28 @@ class Limits:
         """
         widths = [hw + extra for extra in self.widen]
         return [max(own + 1, 2), *widths] if self.own and own + 1 < hw else widths
+
+
+@dataclass(frozen=True)
+class WideLimits:
+    """Limits of what the wide band may neglect.
+
+    neighbours: change of S by the neighbours that are not eliminated, relative in S's own norm, or 60 eps times the
+        condition number where that is more
+    shift: what they move the flux by, in sigma, or the same 60 eps times the condition number
+    tail: what the band cuts off, in S's own norm, or 600 eps times the condition number where that is more: the flux
+        moves by 0.01 to 0.2 of it (measured). Above S/N 1000 that grows with S/N, as what poles leave does, of which it
+        is a tenth
+    pole: what a group of poles may cut off the band more, relative to its smallest shift
+    Tails, their condition numbers and what poles cut off are those with the diagonal scaled to 1: weak bins count
+        alike
+    cond: condition number with the diagonal as it is: poles leave the weakest bins 10 eps times its root, 3e-9
+    widths: half-bands of S, in half-bands of icov: the first that is made, and the widest
+    """
+
+    neighbours: float = 1e-10
+    shift: float = 1e-8
+    tail: float = 5e-8
+    pole: float = 3e-9
+    cond: float = 1e12
+    widths: tuple[float, float] = (6.0, 14.0)
