@@ -5,6 +5,7 @@ import pytest
 from decorrelate.cases import make_bundle
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import dense
+from gpu_extract.decorrelate.dense import patches
 from gpu_extract.decorrelate.weak import told_factor
 
 NWAVE, PAD, STEP, NDIAG = 300, 30, 50, 5
@@ -15,12 +16,13 @@ CUTS = dense.Cuts(slice(0, NWAVE), STEP, PAD, 1, 1e-8)
 def stretches(monkeypatch):
     """The ranges of bins that factors are asked for."""
     asked = []
-    factor = dense._factor
+    factor = patches.factor_of
 
     def noted(normal, order, waves):
         asked.append(waves)
         return factor(normal, order, waves)
-    monkeypatch.setattr(dense, "_factor", noted)
+    for module in (dense, patches):
+        monkeypatch.setattr(module, "factor_of", noted)
     return asked
 
 
@@ -76,5 +78,5 @@ def test_correlations_with_the_ends_of_a_patch():
     covariance = factor.solve(np.eye(180))
     sigma = np.sqrt(covariance.diagonal())
     correlation = np.abs(covariance / sigma / sigma[:, None])[:, places[25:30, 1]]
-    found = dense._at_ends(case.normal, factor, dense._columns(factor, places[25:30, 1]), places, (0, 3), (0, 60))
+    found = patches._at_ends(case.normal, factor, patches._columns(factor, places[25:30, 1]), places, (0, 3), (0, 60))
     assert found == pytest.approx([correlation[:3].max(), correlation[-3:].max()], rel=1e-6)

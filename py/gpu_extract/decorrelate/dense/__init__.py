@@ -7,47 +7,29 @@ C, column by column, with icov ordered by bins, then fibres: a band matrix (weak
 Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T = U sigma^2 U^T is what eliminating
 all other fibres of the patch leaves of icov (B&S eq. 10-19; why not from the eigenvalues of C_ii: doc/method.md).
 """
-import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from gpu_extract.data import Array, Decorrelated, IntArray, Normal, Status
+from gpu_extract.data import Array, Decorrelated, Normal, Status
 from gpu_extract.decorrelate import room_for
+from gpu_extract.decorrelate.dense.patches import Cuts, Part, as_one, factor_of, grown, joined
 from gpu_extract.decorrelate.dense.pixels import Patch, Rooted, moved, quickly, root_of, singular
 from gpu_extract.decorrelate.dense.pixels import decorrelate as from_pixels
-from gpu_extract.decorrelate.weak import Factor, told_factor
+from gpu_extract.decorrelate.weak import Factor
 from gpu_extract.decorrelate.wide.simd_wide_eliminate import eliminate
 from gpu_extract.lapack import lapack
-from gpu_extract.normal import lower_band, squared
-from gpu_extract.plan import SIGNAL, spread, tiles
+from gpu_extract.plan import spread, tiles
 
-ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
 TOGETHER = 3     # patches that are next to each other and asked of the pixels at once
 LARGE = 10.0     # element of R up to which rounding leaves no more of it than 100 eps cond, as of any result,
 ROUNDED = 10 * float(np.finfo(float).eps)     # for it leaves this times cond and the element: six eps were seen
 LEFT_OF_R = 1e-8     # of R, whatever cond is
-LEFT_BEYOND = 1e-3   # of the tolerance is left to fibres beyond it: masks may couple them ten times as much
 
 Pixels = Callable[..., Patch]      # patch_pixels.PatchPixels
 Made = tuple[Rooted, int]          # and the first of its bins
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """The patches of the dense core: bins `inner` of the grid are kept, in steps of `step`. `pad` bins on both ends and
-    `neighbours` fibres on both sides take part, and more of both where masks would leave an error above `tolerance`
-    sigma."""
-
-    inner: slice
-    step: int
-    pad: int
-    neighbours: int
-    tolerance: float
 
 
 def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, cuts: Cuts,
@@ -63,13 +45,13 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     for array in (out.flux, out.ivar, out.resolution, out.status, out.weak):
         array[:] = 0
 
-    def put(fibre: int, part: _Part, one: Made | None, status: Status) -> None:
+    def put(fibre: int, part: Part, one: Made | None, status: Status) -> None:
         _put(out, fibre - fibres[0], (part.waves, cuts.inner.start), one, status=status, weight=normal.weight[fibre])
 
-    told = dict(_grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
+    told = dict(grown(normal, fibres, (first + cuts.inner.start, last + cuts.inner.start), cuts)
                 for first, last in tiles(shape[1], cuts.step))
-    untold: list[_Part] = []
-    for parts in _joined(list(told)):
+    untold: list[Part] = []
+    for parts in joined(list(told)):
         for part, made, sure in _by_icov(normal, x, fibres, parts, told):
             if pixels is not None and not sure:
                 untold.append(part)
@@ -78,44 +60,11 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
                 put(fibre, part, one, Status.GOOD)
     if pixels is None:
         return out
-    for part in map(_whole, _joined(untold, TOGETHER * cuts.step)):
+    for part in map(as_one, joined(untold, TOGETHER * cuts.step)):
         for fibre in range(*fibres):
             make = partial(_by_pixels, partial(pixels, normal, x), fibre, part, shape=x.shape, tolerance=cuts.tolerance)
             put(fibre, part, _tried(make, normal.weight[fibre], part), Status.PIXELS)
     return out
-
-
-class _Part(NamedTuple):
-    """Bins `waves` of the grid that are kept of a patch, and how many fibres and bins on both sides take part."""
-
-    waves: tuple[int, int]
-    reach: int
-    pad: int
-
-    def bins(self, nwave: int) -> tuple[int, int]:
-        """Those that take part."""
-        return spread(*self.waves, self.pad, nwave)
-
-
-def _joined(parts: list[_Part], most: int = 0) -> list[list[_Part]]:
-    """Lists of parts that are next to each other and have so many bins together, or no more than the least of pads.
-
-    Pads are the most of the work, which goes as the cube of all bins: it is least where a part has as many as its pad.
-    """
-    out: list[list[_Part]] = []
-    for part in parts:
-        if out and out[-1][-1].waves[1] == part.waves[0] and (part.waves[1] - out[-1][0].waves[0]
-                                                              <= (most or min(one.pad for one in (*out[-1], part)))):
-            out[-1].append(part)
-        else:
-            out.append([part])
-    return out
-
-
-def _whole(parts: list[_Part]) -> _Part:
-    """Parts next to each other as one."""
-    return _Part((parts[0].waves[0], parts[-1].waves[1]), max(part.reach for part in parts),
-                 max(part.pad for part in parts))
 
 
 def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made | None, *, status: Status,
@@ -142,20 +91,20 @@ def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made
     out.resolution[n, :, kept] = np.where(within, resolution[rows * within, columns], 0.0)
 
 
-def _tried(make: Callable[[], Made], weight: Array, part: _Part) -> Made | None:
+def _tried(make: Callable[[], Made], weight: Array, part: Part) -> Made | None:
     """What `make` makes of a fibre; None where no bin of a part has weight, or singular values do not converge."""
     with suppress(np.linalg.LinAlgError):
         return make() if (weight[slice(*part.waves)] > 0).any() else None
     return None
 
 
-def _by_icov(normal: Normal, x: Array, fibres: tuple[int, int], parts: list[_Part],
-             told: dict[_Part, Factor | None]) -> Iterator[tuple[_Part, list[Made | None], bool]]:
+def _by_icov(normal: Normal, x: Array, fibres: tuple[int, int], parts: list[Part],
+             told: dict[Part, Factor | None]) -> Iterator[tuple[Part, list[Made | None], bool]]:
     """Parts next to each other at once, or one by one where icov does not do for all of them; each fibre's bins, see
-    `_tried`, and whether icov does. told: the factors of parts (`_factor`)"""
-    part, made = _whole(parts), list[Made | None]()
+    `_tried`, and whether icov does. told: the factors of parts (`factor_of`)"""
+    part, made = as_one(parts), list[Made | None]()
     bins, among = part.bins(x.shape[1]), spread(*fibres, part.reach, len(x))
-    factor = told[part] if part in told else _factor(normal, among, bins)
+    factor = told[part] if part in told else factor_of(normal, among, bins)
     for fibre in range(*fibres) if factor is not None else ():
         own, here = _own_factor(normal.icov, fibre, among, bins), (fibre, slice(*bins))
         if own is None:
@@ -171,7 +120,7 @@ def _by_icov(normal: Normal, x: Array, fibres: tuple[int, int], parts: list[_Par
         yield from _by_icov(normal, x, fibres, [single], told)
 
 
-def _cancels(of: Made | None, part: _Part, factor: Factor) -> bool:
+def _cancels(of: Made | None, part: Part, factor: Factor) -> bool:
     """Whether rounding of icov leaves more than LEFT_OF_R of a row of R, whose elements are far above their sum, 1.
 
     It leaves a few eps cond of the largest of them, cond that of icov scaled to a unit diagonal.
@@ -184,7 +133,7 @@ def _cancels(of: Made | None, part: _Part, factor: Factor) -> bool:
     return bool(most > LARGE and ROUNDED * most * factor.size > LEFT_OF_R)
 
 
-def _by_pixels(pixels: Pixels, fibre: int, part: _Part, *, shape: tuple[int, int], tolerance: float) -> Made:
+def _by_pixels(pixels: Pixels, fibre: int, part: Part, *, shape: tuple[int, int], tolerance: float) -> Made:
     """A fibre's bins of a part from the pixels, with as many fibres and bins around them as count.
 
     icov does not say how far that is. So it is asked with fewer, and where a bin that is not weak moves by more than
@@ -207,87 +156,6 @@ def _by_pixels(pixels: Pixels, fibre: int, part: _Part, *, shape: tuple[int, int
         if (moved(one, other, 0.1 * tolerance, tolerance) & ~one.weak).any():
             return from_pixels(far), every[1][0]
     return made, start
-
-
-def _grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
-           cuts: Cuts) -> tuple[_Part, Factor | None]:
-    """A patch as large as its own covariance asks for, and its factor (`_factor`).
-
-    The planned sizes are sufficient for good pixels. Where masks let light reach farther, the correlations of the kept
-    bins with the patch's ends and with the surrounding fibres show it, and the patch grows until it is large enough.
-    """
-    nfibre, nwave = normal.rhs.shape
-    part = _Part(waves, cuts.neighbours, cuts.pad)
-    while True:
-        (start, stop), among = part.bins(nwave), spread(*fibres, part.reach, nfibre)
-        factor = _factor(normal, among, (start, stop))
-        if factor is None:      # nothing can be told from it
-            return part, None
-        places = np.arange(stop - start)[:, None] * (among[1] - among[0]) + np.arange(*among) - among[0]
-        kept = _columns(factor, places[slice(*(n - start for n in waves)), slice(*(i - among[0] for i in fibres))])
-        left, right = _at_ends(normal, factor, kept, places, among, (start, stop))
-        end, enough = max(left if start > 0 else 0.0, right if stop < nwave else 0.0), ENDS * cuts.tolerance
-        wider = _beyond(normal, kept, among, (start, stop)) > LEFT_BEYOND * cuts.tolerance / SIGNAL
-        if end <= enough and not wider:
-            return part, factor
-        longer = min(max(np.log(enough) / np.log(min(end, 0.5)), 1.1), 2.0) if end > enough else 1.0
-        part = _Part(waves, part.reach + wider, math.ceil(part.pad * longer))      # C falls off exponentially
-
-
-def _columns(factor: Factor, places: IntArray) -> Array:
-    """(n, count): columns of C over the roots of C_kk, for k of places."""
-    unit = np.zeros((len(factor.diagonal), places.size), order="F")
-    unit[places.ravel(), np.arange(places.size)] = 1.0
-    columns = factor.solve(unit)
-    scaled: Array = columns / np.sqrt(columns[places.ravel(), np.arange(places.size)])
-    return scaled
-
-
-def _at_ends(normal: Normal, factor: Factor, kept: Array, places: IntArray, among: tuple[int, int],
-             waves: tuple[int, int]) -> list[float]:
-    """The largest correlation coefficient of kept bins with a patch's first and with its last bins.
-
-    Those are the outermost bins with light of each fibre: no light crosses more than a half-band without any.
-    kept: see `_columns`; places: (bins, fibres) in the order of unknowns
-    """
-    alive, most = normal.weight[slice(*among), slice(*waves)].T > 0.0, []
-    for some, where in ((alive, places), (alive[::-1], places[::-1])):
-        there = some[:normal.halfband + 1]
-        fibres = np.flatnonzero(there.any(axis=0))
-        ends = where[there[:, fibres].argmax(axis=0), fibres]
-        root = _columns(factor, ends)[ends, np.arange(len(ends))]
-        most.append(float((np.abs(kept[ends]) / root[:, None]).max(initial=0.0)))
-    return most
-
-
-def _beyond(normal: Normal, kept: Array, among: tuple[int, int], waves: tuple[int, int]) -> float:
-    """The largest squared correlation of kept bins with all bins of a fibre that is coupled to the patch but not in it.
-
-    C_ko C_oo^-1 C_ok / C_kk is the relative change of C_kk by eliminating fibre o; here C_oo^-1 = A_oo, to first order.
-    """
-    (lo, hi), (nfibre, nd), most = among, normal.icov.shape[:2], 0.0
-    kept = kept.reshape(waves[1] - waves[0], hi - lo, -1)
-    for fibre in (i for i in range(*spread(lo, hi, nd - 1, nfibre)) if not lo <= i < hi):
-        inside = range(*spread(fibre, fibre + 1, nd - 1, nfibre))
-        seen = np.sum([_block(normal.icov, fibre, i, waves) @ kept[:, i - lo] for i in inside if lo <= i < hi], axis=0)
-        own, info = lapack.dpbtrf(lower_band(normal.icov, (fibre, fibre + 1), waves), lower=1, overwrite_ab=1)
-        if info != 0:
-            return np.inf
-        most = max(most, float((lapack.dtbtrs(own, seen, uplo="L")[0] ** 2).sum(axis=0).max()))
-    return most
-
-
-def _block(icov: Array, i: int, j: int, waves: tuple[int, int]) -> Array:
-    """A_ij on a range of bins, (n, n)."""
-    block = squared(icov[min(i, j), abs(i - j), slice(*waves)])
-    return block if i < j else block.T
-
-
-def _factor(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int]) -> Factor | None:
-    """The factor of icov of fibres lo .. hi - 1 (weak.told_factor); None where icov is too close to singular."""
-    if normal.lifted is not None and normal.lifted[slice(*fibres), slice(*waves)].any():
-        return None
-    return told_factor(normal.icov, fibres, waves)
 
 
 def _own_factor(icov: Array, fibre: int, among: tuple[int, int], waves: tuple[int, int]) -> Array | None:
