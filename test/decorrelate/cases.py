@@ -214,7 +214,7 @@ def measured(half, icov, steps, *, fibre=0, given=None, bound=np.nan):
     found = np.full((1, 6), np.nan), np.array([bound]), np.zeros((1, 3), dtype=np.int64)
     places = np.array([[fibre, 0, *[array.ctypes.data for array in nothing] * 2, True]])
     beside = np.zeros((len(icov), nwave + 2 * (half + transpose.LANES)))
-    schur = room.bands, room.rests, room.diagonals, room.shifts, room.band(1)
+    schur = room.bands, room.rests, room.diagonals, room.shifts, room.edges, room.band(1)
     simd_measure.measure(half)(found, schur, icov, places, (beside, beside), (definite.SETS, definite.KINDS),
                               Arena().zeros(simd_band_tests.work_size(half)), steps)
     return definite.facts_of(*found[2][0].tolist()), float(found[1][0]), room.band(0)

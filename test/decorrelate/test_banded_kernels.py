@@ -218,8 +218,8 @@ def test_what_the_band_will_do_is_foreseen(half, nwave, near):
     before, after = transpose.padded(half), transpose.LANES
     rest, sums = between_zeros(-u @ x + 1e-3 * rng.normal(size=nwave), 0, after), np.full(6, np.nan)
     left = rest + u @ x
-    diagonal, shifts = between_zeros(np.full(nwave, np.nan), 0, after), np.full(nwave + after, np.nan)
-    simd_foresee.foresee(sums, diagonal, rest, shifts, between_zeros(band_of(s, half), before, after),
+    diagonal, found = between_zeros(np.full(nwave, np.nan), 0, after), np.full((2, nwave + after), np.nan)
+    simd_foresee.foresee(sums, diagonal, rest, (found[0], found[1]), between_zeros(band_of(s, half), before, after),
                         between_zeros(band_of(u, half), before, after),
                         between_zeros(x, half + after, half + after), between_zeros(roots, half + after, half + after),
                         near)
@@ -227,13 +227,17 @@ def test_what_the_band_will_do_is_foreseen(half, nwave, near):
     total, product = s.sum(axis=1), s @ x
     least = np.maximum(signs * (s @ signs), simd_foresee.LEAST * np.abs(total))
     scaled = np.abs(np.diagonal(u, half) * (roots * np.roll(roots, -half))[:nwave - half])
-    first, last = max((near[0] - half) // 8 * 8, 0), near[1]       # whole vectors with an element of a bin that is near
+    edges = np.zeros(nwave)
+    edges[:nwave - half] = scaled
+    edges[half:] = np.maximum(edges[half:], scaled)
+    first, last = max(near[0] // 8 * 8, 0), -(-near[1] // 8) * 8       # whole vectors with a bin that is near
     expected = [np.max(left**2 / least), total[roots > 0].sum(), product.sum(), x @ product, scaled.max(),
-                scaled[first:last].max()]
+                edges[first:last].max()]
     np.testing.assert_array_equal(diagonal, np.diag(s))
     np.testing.assert_allclose(rest, left, rtol=0, atol=1e-12 * np.abs(u @ x).max())
     np.testing.assert_allclose(sums, expected, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(shifts[:nwave], left**2 / least, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found[0, :nwave], left**2 / least, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found[1, :nwave], edges, rtol=1e-12)
 
 
 def test_corrections_of_many_fibres():

@@ -133,14 +133,14 @@ def test_stretches_without_windows_take_poles_for_what_is_outside_of_them(mask):
         least = np.linalg.eigvalsh(full_of(schur.band)[np.ix_(outside, outside)])[0]
         if schur.windows:
             cond = min([ratio for ratio in OUTSIDE.ratios if ratio > schur.bound / least] + [cond])
-        for ratio, (begin, end) in zip((schur.facts.cond, cond), row.fibres[0, 5:9].reshape(2, 2), strict=True):
+        for ratio, (begin, end) in zip((schur.facts.cond, cond), row.fibres[0, 6:10].reshape(2, 2), strict=True):
             count = simd_remainder.POLES * (end - begin)
             assert SHARE * pole_error(count, ratio) * schur.shift < LEFT
             assert SHARE * pole_error(count - simd_remainder.POLES, ratio) * schur.shift >= LEFT
             np.testing.assert_array_equal(row.poles[0][begin:end].ravel(), unit_poles(count, ratio).shifts)
         fewer += cond < schur.facts.cond
         flux, sides = np.zeros((2, 1, NBIN + 1)), np.ones((1, NBIN + 1, simd_banded.SIDES))
-        for found, unused in zip(flux, ([], [7, 8] if schur.windows else [5, 6]), strict=True):
+        for found, unused in zip(flux, ([], [8, 9] if schur.windows else [6, 7]), strict=True):
             row.fibres[0, unused] = 0       # all of a fibre is one stretch
             add_remainders((found, *nothing(1, NBIN + 1)), np.zeros((1, NBIN + 1)), sides, sides, row, 0, Arena())
         np.testing.assert_array_equal(*flux)
@@ -189,9 +189,9 @@ def test_uneven_fibres_are_worked_on_farther(mask, uneven):
     bundle = make_bundle(3, NBIN, mask=mask)
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     schur = neighbours.complement(1)
-    (found,) = remainders(neighbours, [(1, 1, schur)]).fibres
+    found = remainders(neighbours, [(1, 1, schur)]).fibres[0]
     assert (schur.facts.cond > Limits.uneven) == uneven
-    assert found[4] == REACH * (max(schur.room.half, bundle.normal.halfband + FARTHER) if uneven else schur.room.half)
+    assert found[5] == REACH * (max(schur.room.half, bundle.normal.halfband + FARTHER) if uneven else schur.room.half)
 
 
 def test_bins_that_are_not_wanted_change_nothing():

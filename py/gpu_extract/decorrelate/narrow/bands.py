@@ -8,17 +8,17 @@ class Bands:
     """Memory for a number of bands of one width, between rows of zeros, in one array; kernels find them by number.
 
     bands: (count, rows, width), the first bin's row is padded(width - 1)
-    rests, diagonals, shifts: (count, nwave or more), a vector each, and their content once it was measured: S_jj, and
-        the change of the flux by the band, see narrow.simd_foresee
+    rests, diagonals, shifts, edges: (count, nwave or more), a vector each, and their content once it was measured:
+        S_jj, the change of the flux by the band, and the last elements in it, see narrow.simd_foresee
     """
 
     def __init__(self, arena: Arena, count: int, nwave: int, width: int):
         self.before, self.nwave, self.half, self._used = transpose.padded(width - 1), nwave, width - 1, 0
         self.bands = arena.take(count, self.before + nwave + transpose.LANES, width)
-        self.rests, self.diagonals, self.shifts = arena.take(3, count, nwave + transpose.LANES)
+        self.rests, self.diagonals, self.shifts, self.edges = arena.take(4, count, nwave + transpose.LANES)
         self.bands[:, :self.before] = self.bands[:, self.before + nwave:] = 0.0
         self.rests[:, nwave:] = 0.0
-        self._begins = address_of(self.bands), address_of(self.shifts)
+        self._begins = address_of(self.bands), address_of(self.shifts), address_of(self.edges)
 
     def take(self) -> int:
         """The number of the next band."""
@@ -35,11 +35,11 @@ class Bands:
         rest: Array = self.rests[place, :self.nwave]
         return rest
 
-    def at(self, place: int) -> tuple[int, int]:
-        """The addresses of a band and of its shifts."""
-        row = self.half + 1
-        return (self._begins[0] + 8 * (place * self.bands.shape[1] + self.before) * row,
-                self._begins[1] + 8 * place * self.shifts.shape[1])
+    def at(self, place: int) -> tuple[int, int, int]:
+        """The addresses of a band, of its shifts and of its edges."""
+        (bands, shifts, edges), vectors = self._begins, 8 * place * self.shifts.shape[1]
+        return (bands + 8 * (place * self.bands.shape[1] + self.before) * (self.half + 1), shifts + vectors,
+                edges + vectors)
 
 
 def address_of(array: Array) -> int:

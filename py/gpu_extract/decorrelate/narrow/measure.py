@@ -14,6 +14,7 @@ from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
 Blocks = tuple[tuple[int, Array], ...]
+OF_EDGES = 4.0  # the tail is so many times the largest of the last elements that are in the band
 REACH = 4       # half-bands beyond the bins that count: what is cut off farther away does not tell there
 
 
@@ -100,7 +101,8 @@ class Gauge:
         places = np.array([(each.fibre, room.take(), *left.at, *right.at, each.facts is None, *near)
                            for each, (left, right) in zip(wanted, shares, strict=True)])
 
-        kernel, schur = simd_measure.measure(room.half), (room.bands, room.rests, room.diagonals, room.shifts, taken)
+        kernel = simd_measure.measure(room.half)
+        schur = room.bands, room.rests, room.diagonals, room.shifts, room.edges, taken
 
         def run(some: slice, *steps: bool) -> None:
             kernel((sums[some], bounds[some], answers[some]), schur, c.icov, places[some], (c.spread, c.roots),
@@ -116,6 +118,9 @@ class Gauge:
                 bounds[n], blocks[n] = whole.bound, whole.blocks
                 more[n] = *whole.squares, whole.inner, whole.crossing, whole.seam
                 run(slice(n, n + 1), False, True)
+                for first, block in whole.blocks:
+                    np.maximum(room.edges[place, first:first + len(block)], whole.crossing,
+                               out=room.edges[place, first:first + len(block)])
                 coupling = facts_of(*answers[n].tolist()).theta
                 if windows and room.half == self._narrowest and coupling in STRONGER:
                     strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONGER[coupling], self.work)
@@ -149,7 +154,7 @@ class Gauge:
         limits, gamma = self.limits, np.array([max(each.gamma, 1e-300) for each in facts])
         with np.errstate(over="ignore"):
             uneven = np.array([each.cond > limits.uneven for each in facts])
-            tail = 4.0 * np.maximum(np.where(uneven, sums[:, 4], sums[:, 5]), more[:, 4]) / gamma
+            tail = OF_EDGES * np.maximum(np.where(uneven, sums[:, 4], sums[:, 5]), more[:, 4]) / gamma
             shift = 0.5 * np.sqrt(sums[:, 0])
             inner = more[:, 3] / gamma
             excess = np.maximum(tail / limits.most_tail(half), inner / limits.inner)

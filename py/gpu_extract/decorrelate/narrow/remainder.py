@@ -9,7 +9,7 @@ from gpu_extract.data import Array, IntArray
 from gpu_extract.decorrelate.narrow import simd_remainder
 from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.narrow.definite import Questions, ask
-from gpu_extract.decorrelate.narrow.measure import REACH, Schur
+from gpu_extract.decorrelate.narrow.measure import OF_EDGES, REACH, Schur
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
@@ -17,7 +17,9 @@ from gpu_extract.kernels.arena import Arena
 LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
 SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
 MOST = 64       # poles
-USUAL = 3e-5    # sigma: where ivar has its part, poles are those for so much, whatever the flux is
+OF_PLAIN = 0.4  # of Limits.plain: of fibres whose tail is above that, ivar and R are corrected around bins whose own
+                # tail is above this share. With 1, ivar was off by up to 1.7e-9; with 0.5, by no more than with 0
+USUAL = 3e-5    # sigma: the poles for ivar are those for so much, or more, if the flux needs them
 FARTHER = 12    # REACH half-bands are worked on beyond the bins that count. What is added decays as poles do, not
                 # faster where a band is cut short: of uneven fibres at least so many diagonals more than icov's
 AWAY = 1e6      # of the bound on S: bins that have that on the diagonal take next to nothing from others
@@ -49,24 +51,26 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
     begins: dict[tuple[int, float], int] = {}      # of the poles that fibres share
     rows, near, windows, scales, size = [], list[tuple[int, ...]](), list[tuple[int, ...]](), [], 0
     for n, fibre, schur in some:
-        ranges, ends, half = list[int](), (len(near), len(windows)), schur.room.half
-        # of a band that needs it everything is added: then ivar and R do, and it tells in all bins how much it is
-        whole = schur.tail > limits.plain
-        shift = max(schur.shift, USUAL) if whole else schur.shift
-        for ratio in schur.facts.cond, _outside(schur, shift, neighbours.first.gauge.work):
-            asked = _count(ratio, shift), ratio
-            if asked not in begins:
-                begins[asked] = sum(len(shifts) for shifts, _ in poles)
-                poles.append(_unit_poles(*asked))
-            ranges += begins[asked], begins[asked] + asked[0] // simd_remainder.POLES
+        ends, half, facts = (len(near), len(windows)), schur.room.half, schur.facts
         around, inside = _addresses(neighbours, fibre, schur)
         near += around
         windows += inside
-        reach = REACH * (max(half, hw + FARTHER) if schur.facts.cond > limits.uneven else half)
-        rows.append((n, *schur.room.at(schur.place), half + 1, reach, *ranges, ends[0], len(near), ends[1],
-                     len(windows)))
-        least = -1.0 if whole else (2.0 * limits.most_shift(schur.facts.cond)) ** 2
-        scales.append((least, schur.bound, schur.bound**1.5))
+        reach = REACH * (max(half, hw + FARTHER) if facts.cond > limits.uneven else half)
+        band, shifts_at, edges_at = schur.room.at(schur.place)
+        asked = [(simd_remainder.FLUX, shifts_at, (2.0 * limits.most_shift(facts.cond))**2, schur.shift)]
+        if schur.tail > limits.plain:
+            asked.insert(0, (simd_remainder.IVAR, edges_at, OF_PLAIN * limits.plain * facts.gamma / OF_EDGES,
+                             max(schur.shift, USUAL)))
+        for what, measure, least, shift in asked:
+            ranges = list[int]()
+            for ratio in facts.cond, _outside(schur, shift, neighbours.first.gauge.work):
+                wanted = _count(ratio, shift), ratio
+                if wanted not in begins:
+                    begins[wanted] = sum(len(shifts) for shifts, _ in poles)
+                    poles.append(_unit_poles(*wanted))
+                ranges += begins[wanted], begins[wanted] + wanted[0] // simd_remainder.POLES
+            rows.append((n, what, band, measure, half + 1, reach, *ranges, ends[0], len(near), ends[1], len(windows)))
+            scales.append((least, schur.bound, schur.bound**1.5))
         size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))
     shifts, weights = (np.concatenate(each) for each in zip(*poles, strict=True))
     return Remainders(np.array(rows), np.array(scales), (shifts, weights),
@@ -104,8 +108,8 @@ def _unit_poles(count: int, ratio: float) -> tuple[Array, Array]:
 
 def add_remainders(result: tuple[Array, Array, Array], plain: Array, spectra: Array, sides: Array, of: Remainders,
                    first: int, arena: Arena) -> dict[int, float]:
-    """flux = plain and what the remainder of fibres makes of it, where that counts, and ivar and R where all bins do;
-    returns the share it has of s of each.
+    """flux = plain and what the remainder of fibres makes of it, where that counts, and ivar and R where the tail does;
+    returns the largest share it has of s of each.
 
     result: (flux, ivar, resolution), plain: (n, bins), bins that are wanted, from `first` on: elsewhere all stays
     spectra: (n, nwave, some), s = Q 1 and others; sides: (n, nwave, SIDES), 1 and x
@@ -113,7 +117,10 @@ def add_remainders(result: tuple[Array, Array, Array], plain: Array, spectra: Ar
     shares = np.empty(len(of.fibres))
     simd_remainder.remainder(result, plain, shares, spectra, sides, of.fibres, of.scales, of.poles, of.around,
                              arena.take(of.size), first)
-    return dict(zip(of.fibres[:, 0].tolist(), shares.tolist(), strict=True))
+    most: dict[int, float] = {}
+    for n, share in zip(of.fibres[:, 0].tolist(), shares.tolist(), strict=True):
+        most[n] = max(share, most.get(n, 0.0))
+    return most
 
 
 def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

@@ -44,20 +44,21 @@ def _largest(a):
 
 
 @njit(cache=True)
-def foresee(sums, diagonal, rest, shifts, band, taken, x, roots, near):
+def foresee(sums, diagonal, rest, found, band, taken, x, roots, near):
     """What a band will do to a fibre's flux.
 
     diagonal: (nwave,), filled: of S; rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band; what is
         behind both up to whole vectors may change
-    shifts: (nwave or more), filled: of every bin (E x)^2 / q^2, where q^2 are the rows of S summed with alternating
-        signs, its smallest eigenvalues: four times the square of what the flux is off by, in sigma
+    found: (shifts, edges), (nwave or more) each, filled. shifts: of every bin (E x)^2 / q^2, where q^2 are the rows of
+        S summed with alternating signs, its smallest eigenvalues: four times the square of what the flux is off by, in
+        sigma; edges: the larger |U| of the last diagonals on both sides of a bin, in units of the diagonals of icov
     band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
     x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
     sums: (6,), filled: the largest of `shifts`; 1'S1, 1'Sx and x'Sx over the bins that have weight; the largest
-        |U[j, j + half]| in units of the diagonals of icov, of all bins and of those that are near
+        of the edges, of all bins and of those that are near
     near: the first bin that is near, and the last + 1; up to seven beside them may count
     """
-    nwave, count = band.shape
+    (nwave, count), (shifts, edges) = band.shape, found
     before, row = padded(count - 1), 8 * count
     step = 8 * (before + STRETCH)
     scratch = np.empty(2 * count * (before + STRETCH) + LANES)
@@ -81,11 +82,13 @@ def foresee(sums, diagonal, rest, shifts, band, taken, x, roots, near):
             vwrite(address(shifts, 0) + j, shift)
             top = vmax(shift, top)
             ones = vfma(vless(zero, vread8(root)), total, ones)
-            scale = vmul(vread8(root), vread8(root + row - 8))
-            last = vabs(vmul(vread8(u + here + (count - 1) * step), scale))
-            edge = vmax(last, edge)
-            if near[0] < first + n + LANES + count - 1 and first + n < near[1]:
-                edge_near = vmax(last, edge_near)
+            last, back = u + here + (count - 1) * step, 8 - row
+            sides = (vmul(vread8(last), vread8(root - back)), vmul(vread8(last + back), vread8(root + back)))
+            both_sides = vmul(vread8(root), vmax(vabs(sides[0]), vabs(sides[1])))
+            vwrite(address(edges, 0) + j, both_sides)
+            edge = vmax(both_sides, edge)
+            if near[0] < first + n + LANES and first + n < near[1]:
+                edge_near = vmax(both_sides, edge_near)
             cross, both = vadd(cross, product), vfma(vread8(place), product, both)
     sums[0], sums[4], sums[5] = _largest(top), _largest(edge), _largest(edge_near)
     sums[1], sums[2], sums[3] = vsum(vfold(ones)), vsum(vfold(cross)), vsum(vfold(both))

@@ -107,7 +107,7 @@ def measure(half: int) -> Any:
 
     found: (sums, bounds, answers), filled: (n, 6), see simd_foresee; (n,), on the largest eigenvalue of S, infinite
         where S is not finite; (n, 3) int64, answers to three sets of questions, 0 where they were not asked
-    schur: (bands, rests, diagonals, shifts, taken): (count, rows, half + 1), thrice (count, nwave or more), see
+    schur: (bands, rests, diagonals, shifts, edges, taken): (count, rows, half + 1), (count, nwave or more) each, see
         bands.py; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
     icov: as in data.Normal; places: (n, 9) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
         of both narrow.coupling.Share that take from it, whether questions are asked of its S, and which bins are near
@@ -121,7 +121,7 @@ def measure(half: int) -> Any:
 
     @njit(cache=True, loops=False)
     def kernel(found, schur, icov, places, beside, questions, work, steps):
-        (sums, bounds, answers), (bands, rests, diagonals, shifts, taken), (spread, roots) = found, schur, beside
+        (sums, bounds, answers), (bands, rests, diagonals, shifts, edges, taken), (spread, roots) = found, schur, beside
         nwave = icov.shape[2]
         margin = (spread.shape[1] - nwave) // 2
         for n in range(len(places)):
@@ -130,8 +130,8 @@ def measure(half: int) -> Any:
             if steps[0]:
                 bounds[n] = _assemble((band, taken, rest), icov, fibre, places[n, 2:4], places[n, 4:6])
             if steps[1]:
-                foresee(sums[n], diagonals[place], rest, shifts[place], band, taken, spread[fibre, margin:],
-                        roots[fibre, margin:], (places[n, 7], places[n, 8]))
+                foresee(sums[n], diagonals[place], rest, (shifts[place], edges[place]), band, taken,
+                        spread[fibre, margin:], roots[fibre, margin:], (places[n, 7], places[n, 8]))
                 answers[n] = 0
                 for m in range(3 if places[n, 6] > 0 and bounds[n] != 0.0 and bounds[n] < np.inf else 0):
                     asked = _next(answers[n], questions[1], m)

@@ -20,6 +20,7 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, vmul, vread, vread8, vset, vsum, vwrite
 
 POLES = LANES // 2      # that are asked for at a time
+IVAR, FLUX = 0, 1       # what is made: the first with R and the flux
 FAR = 3                 # reaches from a window from which on a stretch is one of its own
 
 
@@ -85,11 +86,17 @@ def _part(v, sets, n, k):
 
 
 @njit()
-def _stretch(shifts, nwave, least, j, reach):
-    """The last of the bins from j on that are above `least` without a gap of more than two reaches."""
+def _counts(measure, k):
+    """Whether a bin counts; measure: address of (nwave,), above what, and which bins are exact already."""
+    return number(measure[0] + 8 * k) > measure[1] and not measure[2][k]
+
+
+@njit()
+def _stretch(measure, stop, j, reach):
+    """The last of the bins from j on that count without a gap of more than two reaches."""
     last, k = j, j + 1
-    while k < min(nwave, last + 2 * reach + 1):
-        if number(shifts + 8 * k) > least:
+    while k < min(stop, last + 2 * reach + 1):
+        if _counts(measure, k):
             last = k
         k += 1
     return last
@@ -111,27 +118,28 @@ def _cut(last, j, reach, windows):
 
 
 @njit()
-def _one(flux, plain, share, spectrum, sides, places, poles, around, work, limits):
-    """Flux and share of one fibre; places: addresses of its band and of its shifts, elements of a row of the band;
-    poles: for stretches with windows, and for those without; limits: (first, least, reach), see `remainder`."""
-    (band, shifts, columns), (first, least, reach), windows = places, limits, around[1]
-    nwave, j = len(sides), 0
-    while j < nwave:
-        if not number(shifts + 8 * j) > least:
+def _one(flux, plain, share, spectrum, sides, band, measure, poles, around, work, limits):
+    """Flux and share of one fibre; band: its address, and elements of a row; measure: see `_counts`, whose last part
+    is updated; poles: for stretches with windows, and for those without; limits: (first, reach), see `remainder`."""
+    (first, reach), windows, nwave = limits, around[1], len(sides)
+    j, stop = max(first - reach // 2, 0), min(first + len(flux) + reach // 2, nwave)
+    while j < stop:
+        if not _counts(measure, j):
             j += 1
             continue
-        last = _cut(_stretch(shifts, nwave, least, j, reach), j, reach, windows)
+        last = _cut(_stretch(measure, stop, j, reach), j, reach, windows)
         begin, end, own = max(j - reach, 0), min(last + reach + 1, nwave), poles[1]
         for n in range(len(windows)):
             if windows[n, 0] < end and windows[n, 1] > begin:
                 begin, end, own = min(begin, windows[n, 0]), max(end, windows[n, 1]), poles[0]
         total = np.zeros((2, end - begin))
-        _add(total, (band, columns), sides, begin, end, own, around, work)
+        _add(total, band, sides, begin, end, own, around, work)
         for t in range(max(j - reach // 2 - first, 0), min(last + reach // 2 + 1 - first, len(flux))):
             k = first + t
             if begin <= k < end and spectrum[k, 0] != 0.0:
                 flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k, 0]
                 share[t] = total[0, k - begin] / spectrum[k, 0]
+        measure[2][max(j - reach // 2, 0):last + reach // 2 + 1] = True
         j = last + 1
 
 
@@ -152,19 +160,19 @@ def _rescale(ivar, resolution, share):
 
 @njit(cache=True, loops=False)
 def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, around, work, first):
-    """flux = plain and what E adds to it, around the bins where that counts, and, where all bins do, ivar and R with
-    what E adds to s; of some fibres, in turn.
+    """flux = plain and what E adds to it, around the bins where that counts, and ivar and R with what E adds to s,
+    around those where the tail does; of some fibres, in turn.
 
     result: (flux, ivar, resolution), (n, bins) and (n, 2 ndiag + 1, bins), bins `first` and following: the flux has the
         quick correction, which stays elsewhere; plain: (n, bins), flux without any
-    shares: (m,), filled: the largest share of s that E adds to that of one of a fibre's bins
+    shares: (m,), filled: the largest share of s that E adds to that of one of these bins
     spectra: (n, nwave, some), the first of which is s = Q 1; sides: (n, nwave, SIDES), 1 and x
-    fibres: (m, 13) int64: a fibre's number in all of these; addresses of its band B, (nwave, half + 1), and of its
-        shifts, (nwave,), see simd_foresee; half + 1; reach; and from where to where its poles, those for stretches
-        without windows, its neighbours and windows are. Half a reach around its bins that count is made exact, on
-        stretches a reach longer on both sides
-    scales: (m, 3): above which of its shifts bins count, below 0 where all do, of light or not, and by what its poles'
-        t_k and c_k t_k are multiplied
+    fibres: (m, 14) int64: a fibre's number in all of these; IVAR, or FLUX if that alone is made, where it is not exact
+        by the row before, of the same fibre; addresses of its band B, (nwave, half + 1), and of its edges or shifts,
+        (nwave,), see simd_foresee; half + 1; reach; and from where to where its poles, those for stretches without
+        windows, its neighbours and windows are. Half a reach around its bins that count is made exact, on stretches a
+        reach longer on both sides
+    scales: (m, 3): above which of its edges or shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
     poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
     around: (neighbours, windows, hw), int64. neighbours (some, 10): address of icov's block (nwave, 2 hw + 1) of the
         fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, (nwave, half + 1);
@@ -175,17 +183,20 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
     work: (work_size,), starts on a cache line
     """
     (flux, ivar, resolution), (shifts, weights), (neighbours, windows, hw) = result, poles, around
-    share = np.empty(flux.shape[1])
+    share, exact = np.empty(flux.shape[1]), np.zeros(sides.shape[1], dtype=np.bool_)
     for m in range(len(fibres)):
-        n, own, fewer = fibres[m, 0], slice(fibres[m, 5], fibres[m, 6]), slice(fibres[m, 7], fibres[m, 8])
-        near = neighbours[fibres[m, 9]:fibres[m, 10]], windows[fibres[m, 11]:fibres[m, 12]], hw
+        n, own, fewer = fibres[m, 0], slice(fibres[m, 6], fibres[m, 7]), slice(fibres[m, 8], fibres[m, 9])
+        near = neighbours[fibres[m, 10]:fibres[m, 11]], windows[fibres[m, 12]:fibres[m, 13]], hw
         share[:] = 0.0
-        _one(flux[n], plain[n], share, spectra[n], sides[n], (fibres[m, 1], fibres[m, 2], fibres[m, 3]),
+        if m > 0 and fibres[m - 1, 0] != n:
+            exact[:] = False
+        _one(flux[n], plain[n], share, spectra[n], sides[n], (fibres[m, 2], fibres[m, 4]),
+             (fibres[m, 3], scales[m, 0], exact),
              ((shifts[own], weights[own], scales[m, 1], scales[m, 2]),
               (shifts[fewer], weights[fewer], scales[m, 1], scales[m, 2])), near, work,
-             (first, scales[m, 0], fibres[m, 4]))
+             (first, fibres[m, 5]))
         shares[m] = max(share.max(), -share.min())
-        if scales[m, 0] < 0.0:
+        if fibres[m, 1] == IVAR:
             _rescale(ivar[n], resolution[n], share)
 
 
