@@ -5,19 +5,13 @@ input of the next step. Only the settings determine the division into tiles and 
 changes no bit.
 """
 import math
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from gpu_extract.checks import odd_pixels
-from gpu_extract.checks.probe import Decay, measure_neighbours
-from gpu_extract.config import ExtractConfig
 from gpu_extract.data import (
     FACTS,
     Array,
@@ -26,7 +20,6 @@ from gpu_extract.data import (
     Image,
     IntArray,
     Normal,
-    PsfModel,
     Recipe,
     Rows,
     SpecMask,
@@ -35,78 +28,14 @@ from gpu_extract.data import (
 )
 from gpu_extract.decorrelate import banded, dense, room_for
 from gpu_extract.decorrelate.dense.patch_pixels import PatchPixels
+from gpu_extract.job import Job, Place, Solved
 from gpu_extract.kernels.arena import Arena, borrowed
-from gpu_extract.known import known
-from gpu_extract.normal import Cut, add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
-from gpu_extract.passes.outliers import Shape, shape_of
-from gpu_extract.passes.variance import ReadNoise
-from gpu_extract.plan import TILE, Plan, bounds, fibre_groups, halo, tiles
+from gpu_extract.normal import add_tile, empty_sums, faint, give_up, half_bands, make_cut, place_blocks
+from gpu_extract.plan import bounds, fibre_groups, halo, tiles
 from gpu_extract.quality import bin_quality, bin_status, mask_bits
 from gpu_extract.seams import Comm, Recorder
-from gpu_extract.solve import Solution, closest, solve
+from gpu_extract.solve import closest, solve
 from gpu_extract.spots import add_to_image, centres, corners, make_spots, recipe, stretch
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Job:
-    """The common data of all bundles of a run.
-
-    psf: of the fibres that can be extracted, renumbered; dropped: the others, numbered as in the given PSF,
-        with the validator's reasons
-    threads: number that work on a bundle in this process
-    tile: wavelength bins of a tile of the normal equations, which ranks and threads share; it changes no bit
-    dtype: of the frame's real numbers
-    most_ivar: the largest plausible ivar; None: no pixel of the image counts as odd (odd_pixels)
-    noise: the read noise, with more than one pass
-    """
-
-    psf: PsfModel
-    config: ExtractConfig
-    plan: Plan
-    decay: Decay
-    dropped: dict[int, str]
-    psferr: float
-    ndiag: int
-    threads: int = 1
-    tile: int = TILE
-    dtype: DTypeLike = np.float64
-    most_ivar: float | None = None
-    noise: ReadNoise | None = None
-
-    def odd_in(self, image: Image, place: slice) -> IntArray:
-        """The odd pixels in the columns of a bundle: (n, 2) y and x. Raises InputError for illegal ones."""
-        return odd_pixels.find_odd(image, place, self.most_ivar, lambda: self.sharpest)
-
-    def columns(self, image: Image, fibres: tuple[int, int]) -> slice:
-        """The columns of the image in which odd pixels are searched for."""
-        return odd_pixels.columns(self.psf, range(*fibres), image.shape[1])
-
-    @cached_property
-    def sharpest(self) -> float:
-        """The concentration of the PSF's sharpest spot; needed only if a pixel may be odd."""
-        return odd_pixels.concentration(self.psf)
-
-    @cached_property
-    def shape(self) -> Shape:
-        """The shape of the PSF's spots; only further passes need it."""
-        step = self.config.wavelength[2] / self.config.wave_factor
-        return known(self.psf, ("shape", step), lambda: shape_of(self.psf, step))
-
-    @cached_property
-    def neighbours(self) -> int:
-        """Fibres that a dense patch needs on both sides; only the dense core needs it."""
-        return measure_neighbours(self.psf, self.config.wavelength, self.config.tolerance)
-
-    def map(self, function: Callable[[T], None], items: Iterable[T]) -> None:
-        """Call `function` for every item, on as many threads as the job has."""
-        if self.threads == 1:
-            for item in items:
-                function(item)
-        else:
-            with ThreadPoolExecutor(self.threads) as pool:
-                list(pool.map(function, items))
 
 
 def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Comm, recorder: Recorder) -> Rows:
@@ -128,7 +57,7 @@ def extract_bundle(image: Image, job: Job, fibres: tuple[int, int], *, group: Co
         return conclude(image, job, fibres, Solved(place, normal, solution, quality), group=group, recorder=recorder)
 
 
-def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: "Solved", *, group: Comm,
+def conclude(image: Image, job: Job, fibres: tuple[int, int], solved: Solved, *, group: Comm,
              recorder: Recorder) -> Rows:
     """From the solution of a bundle to its spectra; image: for the pixels of patches, as seen by the solution.
 
@@ -159,37 +88,6 @@ def add_odd_bits(bits: np.ndarray, odd: IntArray, corners: Sequence[IntArray], j
     if len(odd):
         y0, x0 = (first[:, job.plan.inner] for first in corners)
         bits[odd_pixels.touched(odd, y0, x0, job.psf.stamp)] |= np.uint32(SpecMask.ODDPIX)
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of a bundle's spots.
-
-    spots: their recipe, for all bins that are solved for; cut: the pixels that they touch
-    bands: (fibres, bins) at which they overlap, and bins of one fibre
-    odd: (n, 2) y and x on the CCD of odd pixels, which are masked on the cut
-    most_ivar: the largest ivar that a pixel of a spot may have on the cut as it was made
-    """
-
-    spots: Recipe
-    cut: Cut
-    bands: tuple[int, int, int]
-    odd: IntArray
-    most_ivar: float = math.inf
-
-
-@dataclass(frozen=True)
-class Solved:
-    """A bundle up to its deconvolved flux; quality: chi2pix and pixmask_fraction of the requested bins.
-
-    The pixels of the cut and the recipe's numbers in `place` lie in an arena. After it has been given back, they are
-    undefined. The corners (spots.y0, spots.x0), bands and odd pixels stay valid.
-    """
-
-    place: Place
-    normal: Normal
-    solution: Solution
-    quality: tuple[Array, Array]
 
 
 def locate(image: Image, job: Job, fibres: tuple[int, int], arena: Arena | None = None) -> Place:
