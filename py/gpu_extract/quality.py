@@ -18,11 +18,12 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
     """chi2pix and pixmask_fraction of bins: each (nfibre, nwave).
 
     blocks: spots of the bins; float32 is enough (5e-7 of the model)
-    cut_pixels: the cut-out's (sqrt(ivar), sqrt(ivar) pix); x: (nfibre, nwave) photons per bin chi2pix = A^T chi^2 / A^T
-    [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched, MOST where chi^2 exceeds the single
-    precision of its sum. pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as masked. Values are right for
-    bins whose overlapping neighbours are all among the bins given. bins: (first, last + 1) of those that are looked at,
-    all of them without; the others have anything
+    cut_pixels: the cut-out's (sqrt(ivar), sqrt(ivar) pix); x: (nfibre, nwave) photons per bin
+    bins: (first, last + 1) of those that are looked at, all of them without; the others have anything
+
+    chi2pix = A^T chi^2 / A^T [W' > 0] with 1/W' = 1/W + (psferr A x)^2; 0 where no good pixel is touched, MOST where
+    chi^2 exceeds the single precision of its sum. pixmask_fraction = 1 - A^T [W > 0]; pixels off the CCD count as
+    masked. Values are right for bins whose overlapping neighbours are all among the bins given.
     """
     arena, nwave = arena or Arena(), x.shape[1]
     model, whole = arena.take(*cut_pixels[0].shape), arena.take(len(x), blocks.scale.shape[1] * LANE)

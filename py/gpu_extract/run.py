@@ -46,10 +46,11 @@ def extract(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | 
     comm: the ranks that share the work (comm.py); recorder: perf.recorder; threads: of this process
     backend: extracts the bundles, cpu_frame.CPU or a device.frames.GpuFrames
     (comm, recorder and backend may be None: one rank, no recorder, the CPU)
-    dtype: of the frame's real numbers, float64 or, as in files, float32; all computation is in float64 Returns the
-    frame on rank 0, None on the others. Ranks and threads change only the run time. Raises InputError if fibres or
-    wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not belong together, the fibermap
-    contradicts the fibres, or a pixel or its ivar is invalid.
+    dtype: of the frame's real numbers, float64 or, as in files, float32; all computation is in float64
+
+    Returns the frame on rank 0, None on the others. Ranks and threads change only the run time. Raises InputError if
+    fibres or wavelengths lie outside the PSF, no fibre of it can be used, image and PSF do not belong together, the
+    fibermap contradicts the fibres, or a pixel or its ivar is invalid.
     """
     return _extract((image, psf, config), None, comm=comm, recorder=recorder, threads=threads, backend=backend,
                     dtype=dtype)

@@ -80,8 +80,9 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
     pixels of the reference; resolution on the central diagonals that both have, chi2pix where the
     reference has it; status where both frames have it, by the bins with a flux and the reasons of the others.
 
-    limits: a kind of etc/tolerances.json or its name; None: chosen by the program that made the reference Raises
-    InputError if the frames have no fibre or no wavelength in common, fluxes are in different units, fibres' own
+    limits: a kind of etc/tolerances.json or its name; None: chosen by the program that made the reference
+
+    Raises InputError if the frames have no fibre or no wavelength in common, fluxes are in different units, fibres' own
     wavelengths differ, or the reference is inconsistent.
     """
     limits, pair = _paired(frame, reference, limits)

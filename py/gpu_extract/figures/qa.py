@@ -25,8 +25,10 @@ def qa_page(path: FileName, image: Image, frame: Frame, *, truth: TruthFile | No
     """Draw image, model and residual of one bundle, spectra, rows of R, the chi2 map and the mask on one page.
 
     truth: the input spectra, if known; psf: gives the place of the bundle on the CCD
-    before: the `shown` fibres in one pass, if the frame is of several passes, whose changes are then drawn Raises
-    InputError without matplotlib or for a name without a picture's ending, OutputError if the file cannot be written.
+    before: the `shown` fibres in one pass, if the frame is of several passes, whose changes are then drawn
+
+    Raises InputError without matplotlib or for a name without a picture's ending, OutputError if the file cannot be
+    written.
     """
     figure = canvas.new_figure(15, 18 if before is None else 20.5, arranged=False)
     view = choose_view(image, frame, psf)
