@@ -23,7 +23,7 @@ ONLY_IN = {
     "time": ("gpu_extract/perf/",),
     "matplotlib": ("gpu_extract/figures/", "gpu_stress/figures.py"),
     # raw instructions: what vectors are made of, and what makes machine code of kernels
-    "llvmlite": ("gpu_extract/vectors/emit.py", "gpu_extract/kernels/compile_parts.py"),
+    "llvmlite": ("gpu_extract/vectors/raw.py", "gpu_extract/vectors/emit.py", "gpu_extract/kernels/compile_parts.py"),
     "os.environ": (*PROGRAMS, "gpu_extract/user_cache.py"),
     "os.getenv": PROGRAMS,
 }

@@ -18,7 +18,7 @@ from typing import Any
 
 from numba.core import types
 
-from gpu_extract.vectors import emit
+from gpu_extract.vectors import raw
 from gpu_extract.vectors.simd import vec4, vec8
 
 # exp(-x / 2) / sqrt(2 pi) for |x| <= ln 2: Chebyshev interpolation with 60 digits, relative error below 7e-17
@@ -35,71 +35,71 @@ def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
     """sum_n coefficients[n] s^n as two Horner chains that run at the same time."""
     square = builder.fmul(s, s)
     halves = [_horner(builder, square, coefficients[parity::2]) for parity in (0, 1)]
-    return emit.standard(builder, "fma", halves[1], s, halves[0])
+    return raw.standard(builder, "fma", halves[1], s, halves[0])
 
 
 def _horner(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
-    ladder = [emit.constant(s.type, c) for c in coefficients]
+    ladder = [raw.constant(s.type, c) for c in coefficients]
     total = ladder.pop()
     while ladder:
-        total = emit.standard(builder, "fma", total, s, ladder.pop())
+        total = raw.standard(builder, "fma", total, s, ladder.pop())
     return total
 
 
 def _density(builder, u):
     """2^n exp(-x / 2) / sqrt(2 pi) with n = round(-u^2 / ln 4), x = u^2 + n ln 4."""
-    kind, whole = u.type, emit.integers(u.type)
-    faintest, magic, step, rate = (emit.constant(kind, v) for v in (_FAINTEST, _MAGIC, _STEP, -1.0 / _STEP))
+    kind, whole = u.type, raw.integers(u.type)
+    faintest, magic, step, rate = (raw.constant(kind, v) for v in (_FAINTEST, _MAGIC, _STEP, -1.0 / _STEP))
     square = builder.fmul(u, u)
     square = builder.select(builder.fcmp_ordered("<", square, faintest), square, faintest)
-    shifted = emit.standard(builder, "fma", square, rate, magic)
-    x = emit.standard(builder, "fma", builder.fsub(shifted, magic), step, square)
-    bits = builder.shl(builder.bitcast(shifted, whole), emit.constant(whole, 52))
+    shifted = raw.standard(builder, "fma", square, rate, magic)
+    x = raw.standard(builder, "fma", builder.fsub(shifted, magic), step, square)
+    bits = builder.shl(builder.bitcast(shifted, whole), raw.constant(whole, 52))
     value = builder.bitcast(_even_odd(builder, x, _DENSITY), whole)
     return builder.bitcast(builder.add(bits, value), kind)
 
 
 def _both(builder, lower, upper):
-    low, high = (emit.load(builder, place, emit.doubles(4)) for place in (lower, upper))
-    return emit.shuffle(builder, low, high, range(8))
+    low, high = (raw.load(builder, place, raw.doubles(4)) for place in (lower, upper))
+    return raw.shuffle(builder, low, high, range(8))
 
 
 def _halves(builder, a, b):
-    low, high = (emit.spread(builder, value, 4) for value in (a, b))
-    return emit.shuffle(builder, low, high, range(8))
+    low, high = (raw.spread(builder, value, 4) for value in (a, b))
+    return raw.shuffle(builder, low, high, range(8))
 
 
 def _tile(builder, a, b):
-    return emit.shuffle(builder, a, a, [n % 4 for n in range(b.type.count)])
+    return raw.shuffle(builder, a, a, [n % 4 for n in range(b.type.count)])
 
 
 def _count(builder, x, b):
     lanes = b.type.count
-    return builder.fadd(emit.spread(builder, x, lanes), emit.constant(b.type, [float(n // 4) for n in range(lanes)]))
+    return builder.fadd(raw.spread(builder, x, lanes), raw.constant(b.type, [float(n // 4) for n in range(lanes)]))
 
 
 def _next(builder, a, b):
-    return emit.shuffle(builder, a, _tile(builder, b, a), range(4, a.type.count + 4))
+    return raw.shuffle(builder, a, _tile(builder, b, a), range(4, a.type.count + 4))
 
 
 def _inside(builder, x, limit, a):
-    near = builder.fcmp_ordered("<", emit.standard(builder, "fabs", x), limit)
-    return builder.select(near, a, emit.constant(a.type, 0.0))
+    near = builder.fcmp_ordered("<", raw.standard(builder, "fabs", x), limit)
+    return builder.select(near, a, raw.constant(a.type, 0.0))
 
 
-vdensity = emit.operation(_density)
-vboth = emit.operation(_both, types.intp, types.intp, gives=vec8)
-vhalves = emit.operation(_halves, types.float64, types.float64, gives=vec8)
-vtile = emit.operation(_tile, vec4, None, gives=lambda a, b: b)
-vcount = emit.operation(_count, types.float64, None, gives=lambda x, b: b)
-vnext = emit.operation(_next, None, vec4)
-vfirst = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, range(4)), None, gives=vec4)
-vinside = emit.operation(_inside)
+vdensity = raw.operation(_density)
+vboth = raw.operation(_both, types.intp, types.intp, gives=vec8)
+vhalves = raw.operation(_halves, types.float64, types.float64, gives=vec8)
+vtile = raw.operation(_tile, vec4, None, gives=lambda a, b: b)
+vcount = raw.operation(_count, types.float64, None, gives=lambda x, b: b)
+vnext = raw.operation(_next, None, vec4)
+vfirst = raw.operation(lambda builder, a: raw.shuffle(builder, a, a, range(4)), None, gives=vec4)
+vinside = raw.operation(_inside)
 
 
 def polynomials(table: Sequence[Sequence[float]]) -> Any:
     """A function of an address and a vector s: writes sum_n table[k][n] s^n of every k, one vector behind the other."""
     def write(builder, place, s):
         for k, coefficients in enumerate(table):
-            emit.store(builder, _horner(builder, s, coefficients), builder.add(place, emit.index(8 * s.type.count * k)))
-    return emit.operation(write, types.intp, None, gives=types.void)
+            raw.store(builder, _horner(builder, s, coefficients), builder.add(place, raw.index(8 * s.type.count * k)))
+    return raw.operation(write, types.intp, None, gives=types.void)

@@ -45,7 +45,7 @@ from typing import Any
 from numba.core import types
 from numba.extending import intrinsic, models, register_model
 
-from gpu_extract.vectors import emit
+from gpu_extract.vectors import raw
 
 
 class Vec(types.Type):
@@ -62,87 +62,87 @@ vec4, vec8, vec16 = Vec(4), Vec(8), Vec(16)
 @register_model(Vec)
 class _VecModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Vec) -> None:
-        super().__init__(dmm, fe_type, emit.lanes_of(emit.SINGLE if fe_type.single else emit.DOUBLE, fe_type.lanes))
+        super().__init__(dmm, fe_type, raw.lanes_of(raw.SINGLE if fe_type.single else raw.DOUBLE, fe_type.lanes))
 
 
 @intrinsic
 def address(typingctx, array, index):
     """Address of element `index` of a contiguous array."""
     def codegen(context, builder, signature, args):
-        return builder.ptrtoint(emit.element_place(context, builder, signature.args[0], args[0], args[1]), emit.INDEX)
+        return builder.ptrtoint(raw.element_place(context, builder, signature.args[0], args[0], args[1]), raw.INDEX)
     return types.intp(array, types.intp), codegen
 
 
 def _reader(kind: Any, element: Any) -> Any:
     """A function of an address: what lies there."""
-    return emit.operation(lambda builder, place: emit.load(builder, place, element), types.intp, gives=kind)
+    return raw.operation(lambda builder, place: raw.load(builder, place, element), types.intp, gives=kind)
 
 
 def _writer(kind: Any, write: Any) -> Any:
     """A function of an address and a value of a kind, which is written there."""
-    return emit.operation(lambda builder, place, value: write(builder, value, place), types.intp, kind,
-                          gives=types.void)
+    return raw.operation(lambda builder, place, value: write(builder, value, place), types.intp, kind,
+                         gives=types.void)
 
 
 def _setter(kind: Vec) -> Any:
     """A function of a number: that in all lanes of `kind`."""
-    return emit.operation(lambda builder, x: emit.spread(builder, x, kind.lanes), types.float64, gives=kind)
+    return raw.operation(lambda builder, x: raw.spread(builder, x, kind.lanes), types.float64, gives=kind)
 
 
 def _store_four(builder, place, step, a, b, c, d):
     for n, value in enumerate((a, b, c, d)):
-        emit.store(builder, value, builder.add(place, builder.mul(step, emit.index(n))))
+        raw.store(builder, value, builder.add(place, builder.mul(step, raw.index(n))))
 
 
 def _store_single(builder, value, place):
     lanes = min(value.type.count, 8)
     for first in range(0, value.type.count, lanes):
-        part = emit.shuffle(builder, value, value, range(first, first + lanes))
-        part = builder.fptrunc(part, emit.lanes_of(emit.SINGLE, lanes))
-        emit.store_past(builder, part, builder.add(place, emit.index(4 * first)))
+        part = raw.shuffle(builder, value, value, range(first, first + lanes))
+        part = builder.fptrunc(part, raw.lanes_of(raw.SINGLE, lanes))
+        raw.store_past(builder, part, builder.add(place, raw.index(4 * first)))
 
 
-prefetch = emit.operation(emit.fetch, types.intp, gives=types.void)
-integer, number = _reader(types.int64, emit.INDEX), _reader(types.float64, emit.DOUBLE)
-write, vwrite = (_writer(kind, emit.store) for kind in (types.float64, None))
-vwrite_single, vwrite_past = (_writer(None, write) for write in (_store_single, emit.store_past))
-vwrite4 = emit.operation(_store_four, types.intp, types.intp, *[None] * 4, gives=types.void)
-vread, vread8, vread16 = (_reader(kind, emit.doubles(kind.lanes)) for kind in (vec4, vec8, vec16))
+prefetch = raw.operation(raw.fetch, types.intp, gives=types.void)
+integer, number = _reader(types.int64, raw.INDEX), _reader(types.float64, raw.DOUBLE)
+write, vwrite = (_writer(kind, raw.store) for kind in (types.float64, None))
+vwrite_single, vwrite_past = (_writer(None, write) for write in (_store_single, raw.store_past))
+vwrite4 = raw.operation(_store_four, types.intp, types.intp, *[None] * 4, gives=types.void)
+vread, vread8, vread16 = (_reader(kind, raw.doubles(kind.lanes)) for kind in (vec4, vec8, vec16))
 vset, vset8, vset16 = (_setter(kind) for kind in (vec4, vec8, vec16))
-vspread = emit.operation(lambda builder, place: emit.spread(builder, emit.load(builder, place, emit.DOUBLE), 4),
-                         types.intp, gives=vec4)
+vspread = raw.operation(lambda builder, place: raw.spread(builder, raw.load(builder, place, raw.DOUBLE), 4),
+                        types.intp, gives=vec4)
 
 
 def _pixels(kind: Vec) -> Any:
     """A function of an address: the float64 there, each in four lanes of `kind`."""
-    part = emit.doubles(kind.lanes // 4)
-    return emit.operation(lambda builder, place: emit.each_in_four(builder, emit.load(builder, place, part)),
-                          types.intp, gives=kind)
+    part = raw.doubles(kind.lanes // 4)
+    return raw.operation(lambda builder, place: raw.each_in_four(builder, raw.load(builder, place, part)),
+                         types.intp, gives=kind)
 
 
 def _join(builder, a, b):
-    longer = emit.shuffle(builder, b, b, [*range(8)] * 2)
-    return emit.shuffle(builder, longer, a, [*range(8), *range(24, 32)])
+    longer = raw.shuffle(builder, b, b, [*range(8)] * 2)
+    return raw.shuffle(builder, longer, a, [*range(8), *range(24, 32)])
 
 
 def _half(which: int) -> Any:
     """A function that takes a half of the lanes."""
     def take(builder, a):
         size = a.type.count // 2
-        return emit.shuffle(builder, a, a, range(which * size, which * size + size))
-    return emit.operation(take, None, gives=lambda a: Vec(a.lanes // 2))
+        return raw.shuffle(builder, a, a, range(which * size, which * size + size))
+    return raw.operation(take, None, gives=lambda a: Vec(a.lanes // 2))
 
 
 def _rotation(by: int) -> Any:
     """A function that turns every four lanes."""
     def turn(builder, a):
-        return emit.shuffle(builder, a, a, [n // 4 * 4 + (n + by) % 4 for n in range(a.type.count)])
-    return emit.operation(turn)
+        return raw.shuffle(builder, a, a, [n // 4 * 4 + (n + by) % 4 for n in range(a.type.count)])
+    return raw.operation(turn)
 
 
 def _pick(builder, a, b, c, d):
-    low, high = emit.shuffle(builder, a, b, [0, 5, 2, 3]), emit.shuffle(builder, c, d, [0, 1, 2, 7])
-    return emit.shuffle(builder, low, high, [0, 1, 6, 7])
+    low, high = raw.shuffle(builder, a, b, [0, 5, 2, 3]), raw.shuffle(builder, c, d, [0, 1, 2, 7])
+    return raw.shuffle(builder, low, high, [0, 1, 6, 7])
 
 
 def fold(builder, a):
@@ -150,56 +150,56 @@ def fold(builder, a):
     lanes = a.type.count
     while lanes > 4:
         lanes //= 2
-        a = builder.fadd(*(emit.shuffle(builder, a, a, range(n, n + lanes)) for n in (0, lanes)))
+        a = builder.fadd(*(raw.shuffle(builder, a, a, range(n, n + lanes)) for n in (0, lanes)))
     return a
 
 
 def _sum(builder, a):
-    x = [emit.lane(builder, a, n) for n in range(4)]
+    x = [raw.lane(builder, a, n) for n in range(4)]
     return builder.fadd(builder.fadd(x[0], x[2]), builder.fadd(x[1], x[3]))
 
 
 def _sums(builder, a, b, c, d):
-    first, second = (builder.fadd(emit.shuffle(builder, x, y, [0, 4, 2, 6]), emit.shuffle(builder, x, y, [1, 5, 3, 7]))
+    first, second = (builder.fadd(raw.shuffle(builder, x, y, [0, 4, 2, 6]), raw.shuffle(builder, x, y, [1, 5, 3, 7]))
                      for x, y in ((a, b), (c, d)))
-    low, high = (emit.shuffle(builder, first, second, lanes) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]))
+    low, high = (raw.shuffle(builder, first, second, lanes) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]))
     return builder.fadd(low, high)
 
 
 vpixels, vpixels8 = _pixels(vec16), _pixels(vec8)
 vhalf, vupper = _half(0), _half(1)
-vjoin = emit.operation(_join, vec16, vec8)
-vtwice = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [*range(8)] * 2), vec8, gives=vec16)
-vfours = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [n % 4 for n in range(16)]), vec4, gives=vec16)
+vjoin = raw.operation(_join, vec16, vec8)
+vtwice = raw.operation(lambda builder, a: raw.shuffle(builder, a, a, [*range(8)] * 2), vec8, gives=vec16)
+vfours = raw.operation(lambda builder, a: raw.shuffle(builder, a, a, [n % 4 for n in range(16)]), vec4, gives=vec16)
 vturn1, vturn2, vturn3 = (_rotation(by) for by in (1, 2, 3))
-vswap = emit.operation(lambda builder, a: emit.shuffle(builder, a, a, [n + 1 - n % 2 * 2 for n in range(a.type.count)]))
-vpick = emit.operation(_pick, vec4, vec4, vec4, vec4)
-vlow = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [0, 1, 4, 5]), vec4, vec4)
-vhigh = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [2, 3, 6, 7]), vec4, vec4)
-vpairs = emit.operation(lambda builder, a, b: emit.shuffle(builder, a, b, [0, 4, 2, 6]), vec4, vec4)
-vfold = emit.operation(fold, None, gives=vec4)
-vsum = emit.operation(_sum, vec4, gives=types.float64)
-vsums = emit.operation(_sums, vec4, vec4, vec4, vec4)
+vswap = raw.operation(lambda builder, a: raw.shuffle(builder, a, a, [n + 1 - n % 2 * 2 for n in range(a.type.count)]))
+vpick = raw.operation(_pick, vec4, vec4, vec4, vec4)
+vlow = raw.operation(lambda builder, a, b: raw.shuffle(builder, a, b, [0, 1, 4, 5]), vec4, vec4)
+vhigh = raw.operation(lambda builder, a, b: raw.shuffle(builder, a, b, [2, 3, 6, 7]), vec4, vec4)
+vpairs = raw.operation(lambda builder, a, b: raw.shuffle(builder, a, b, [0, 4, 2, 6]), vec4, vec4)
+vfold = raw.operation(fold, None, gives=vec4)
+vsum = raw.operation(_sum, vec4, gives=types.float64)
+vsums = raw.operation(_sums, vec4, vec4, vec4, vec4)
 
 
 def _chosen(order: str) -> Any:
     """A function of two vectors: the one that is > or < the other."""
-    return emit.operation(lambda builder, a, b: builder.select(builder.fcmp_ordered(order, a, b), a, b))
+    return raw.operation(lambda builder, a, b: builder.select(builder.fcmp_ordered(order, a, b), a, b))
 
 
 def _less(builder: Any, a: Any, b: Any) -> Any:
-    one, zero = (emit.constant(a.type, v) for v in (1.0, 0.0))
+    one, zero = (raw.constant(a.type, v) for v in (1.0, 0.0))
     return builder.select(builder.fcmp_ordered("<", a, b), one, zero)
 
 
-vfma = emit.operation(lambda builder, a, b, c: emit.standard(builder, "fma", a, b, c))
-vtake = emit.operation(lambda builder, a, b, c: emit.standard(builder, "fma", builder.fneg(a), b, c))
-vadd = emit.operation(lambda builder, a, b: builder.fadd(a, b))
-vsub = emit.operation(lambda builder, a, b: builder.fsub(a, b))
-vmul = emit.operation(lambda builder, a, b: builder.fmul(a, b))
-vdiv = emit.operation(lambda builder, a, b: builder.fdiv(a, b))
+vfma = raw.operation(lambda builder, a, b, c: raw.standard(builder, "fma", a, b, c))
+vtake = raw.operation(lambda builder, a, b, c: raw.standard(builder, "fma", builder.fneg(a), b, c))
+vadd = raw.operation(lambda builder, a, b: builder.fadd(a, b))
+vsub = raw.operation(lambda builder, a, b: builder.fsub(a, b))
+vmul = raw.operation(lambda builder, a, b: builder.fmul(a, b))
+vdiv = raw.operation(lambda builder, a, b: builder.fdiv(a, b))
 vmax, vmin = _chosen(">"), _chosen("<")
-vless = emit.operation(_less)
-vabs = emit.operation(lambda builder, a: emit.standard(builder, "fabs", a))
-vroot = emit.operation(lambda builder, a: emit.standard(builder, "sqrt", a))
-vsign = emit.operation(lambda builder, a, b: emit.standard(builder, "copysign", a, b))
+vless = raw.operation(_less)
+vabs = raw.operation(lambda builder, a: raw.standard(builder, "fabs", a))
+vroot = raw.operation(lambda builder, a: raw.standard(builder, "sqrt", a))
+vsign = raw.operation(lambda builder, a, b: raw.standard(builder, "copysign", a, b))

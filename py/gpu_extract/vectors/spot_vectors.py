@@ -19,7 +19,7 @@ the elements' type, float32, or float64 where that is what a block holds; places
 # mypy: disallow-untyped-defs=False
 from numba.core import types
 
-from gpu_extract.vectors import emit
+from gpu_extract.vectors import raw
 from gpu_extract.vectors.simd import Vec, fold, vec4, vec8, vec16
 
 single16 = Vec(16, single=True)
@@ -30,74 +30,74 @@ def _sixteen(*kinds):
 
 
 def _wide(vector):
-    wanted = emit.doubles(vector.lanes)
+    wanted = raw.doubles(vector.lanes)
 
     def wide(builder, place, kind):
-        value = emit.load(builder, place, emit.lanes_of(kind.type, vector.lanes))
+        value = raw.load(builder, place, raw.lanes_of(kind.type, vector.lanes))
         return value if value.type == wanted else builder.fpext(value, wanted)
-    return emit.operation(wide, types.intp, None, gives=vector)
+    return raw.operation(wide, types.intp, None, gives=vector)
 
 
 def _pixels(builder, a, b, c, d, light):
-    low, high = (emit.shuffle(builder, light, light, lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
+    low, high = (raw.shuffle(builder, light, light, lanes) for lanes in ([0, 1] * 4, [2, 3] * 4))
     halves = []
     for x, y in ((a, b), (c, d)):
-        first = emit.shuffle(builder, x, y, (0, 1, 4, 5, 8, 9, 12, 13))
-        second = emit.shuffle(builder, x, y, (2, 3, 6, 7, 10, 11, 14, 15))
-        halves.append(emit.standard(builder, "fma", second, high, builder.fmul(first, low)))
-    mixed = builder.fadd(emit.shuffle(builder, halves[0], halves[1], (0, 8, 2, 10, 4, 12, 6, 14)),
-                         emit.shuffle(builder, halves[0], halves[1], (1, 9, 3, 11, 5, 13, 7, 15)))
-    return emit.shuffle(builder, mixed, mixed, (0, 2, 4, 6, 1, 3, 5, 7))
+        first = raw.shuffle(builder, x, y, (0, 1, 4, 5, 8, 9, 12, 13))
+        second = raw.shuffle(builder, x, y, (2, 3, 6, 7, 10, 11, 14, 15))
+        halves.append(raw.standard(builder, "fma", second, high, builder.fmul(first, low)))
+    mixed = builder.fadd(raw.shuffle(builder, halves[0], halves[1], (0, 8, 2, 10, 4, 12, 6, 14)),
+                         raw.shuffle(builder, halves[0], halves[1], (1, 9, 3, 11, 5, 13, 7, 15)))
+    return raw.shuffle(builder, mixed, mixed, (0, 2, 4, 6, 1, 3, 5, 7))
 
 
 def _add_to(builder, place, value):
-    emit.store(builder, builder.fadd(value, emit.load(builder, place, value.type)), place)
+    raw.store(builder, builder.fadd(value, raw.load(builder, place, value.type)), place)
 
 
 def _columns2(builder, first, second, kind):
-    low, high = (emit.load(builder, place, emit.lanes_of(kind.type, 8)) for place in (first, second))
-    return emit.shuffle(builder, low, high, range(16))
+    low, high = (raw.load(builder, place, raw.lanes_of(kind.type, 8)) for place in (first, second))
+    return raw.shuffle(builder, low, high, range(16))
 
 
 def _columns1(builder, place, kind):
-    eight = emit.load(builder, place, emit.lanes_of(kind.type, 8))
-    return emit.shuffle(builder, eight, emit.constant(eight.type, 0.0), range(16))
+    eight = raw.load(builder, place, raw.lanes_of(kind.type, 8))
+    return raw.shuffle(builder, eight, raw.constant(eight.type, 0.0), range(16))
 
 
 def _spread(builder, place, kind):
-    return emit.each_in_four(builder, emit.load(builder, place, emit.lanes_of(kind.type, 4)))
+    return raw.each_in_four(builder, raw.load(builder, place, raw.lanes_of(kind.type, 4)))
 
 
 def _spread2(builder, first, second, kind):
-    low, high = (emit.load(builder, place, emit.lanes_of(kind.type, 2)) for place in (first, second))
-    return emit.shuffle(builder, low, high, [n // 4 for n in range(16)])
+    low, high = (raw.load(builder, place, raw.lanes_of(kind.type, 2)) for place in (first, second))
+    return raw.shuffle(builder, low, high, [n // 4 for n in range(16)])
 
 
 def _unsigned(builder, a, b):
-    whole = emit.integers(b.type)
-    negative = builder.icmp_signed("<", builder.bitcast(b, whole), emit.constant(whole, 0))
-    return builder.select(negative, emit.constant(a.type, 0.0), a)
+    whole = raw.integers(b.type)
+    negative = builder.icmp_signed("<", builder.bitcast(b, whole), raw.constant(whole, 0))
+    return builder.select(negative, raw.constant(a.type, 0.0), a)
 
 
 def _by_bin(builder, a):
-    return fold(builder, a if a.type == emit.doubles(16) else builder.fpext(a, emit.doubles(16)))
+    return fold(builder, a if a.type == raw.doubles(16) else builder.fpext(a, raw.doubles(16)))
 
 
 def _write_narrow(builder, place, a, kind):
-    wanted = emit.lanes_of(kind.type, 8)
-    emit.store(builder, a if a.type == wanted else builder.fptrunc(a, wanted), place)
+    wanted = raw.lanes_of(kind.type, 8)
+    raw.store(builder, a if a.type == wanted else builder.fptrunc(a, wanted), place)
 
 
 wide4, wide8 = _wide(vec4), _wide(vec8)
-pixels = emit.operation(_pixels, vec8, vec8, vec8, vec8, vec4)
-add_to = emit.operation(_add_to, types.intp, None, gives=types.void)
-columns = emit.operation(lambda builder, place, kind: emit.load(builder, place, emit.lanes_of(kind.type, 16)),
-                         types.intp, None, gives=_sixteen)
-columns2 = emit.operation(_columns2, types.intp, types.intp, None, gives=_sixteen)
-columns1 = emit.operation(_columns1, types.intp, None, gives=_sixteen)
-spread = emit.operation(_spread, types.intp, None, gives=_sixteen)
-spread2 = emit.operation(_spread2, types.intp, types.intp, None, gives=_sixteen)
-nothing = emit.operation(lambda builder, kind: emit.constant(emit.lanes_of(kind.type, 16), 0.0), None, gives=_sixteen)
-unsigned = emit.operation(_unsigned)
-by_bin = emit.operation(_by_bin, None, gives=vec4)
-write_narrow = emit.operation(_write_narrow, types.intp, vec8, None, gives=types.void)
+pixels = raw.operation(_pixels, vec8, vec8, vec8, vec8, vec4)
+add_to = raw.operation(_add_to, types.intp, None, gives=types.void)
+columns = raw.operation(lambda builder, place, kind: raw.load(builder, place, raw.lanes_of(kind.type, 16)),
+                        types.intp, None, gives=_sixteen)
+columns2 = raw.operation(_columns2, types.intp, types.intp, None, gives=_sixteen)
+columns1 = raw.operation(_columns1, types.intp, None, gives=_sixteen)
+spread = raw.operation(_spread, types.intp, None, gives=_sixteen)
+spread2 = raw.operation(_spread2, types.intp, types.intp, None, gives=_sixteen)
+nothing = raw.operation(lambda builder, kind: raw.constant(raw.lanes_of(kind.type, 16), 0.0), None, gives=_sixteen)
+unsigned = raw.operation(_unsigned)
+by_bin = raw.operation(_by_bin, None, gives=vec4)
+write_narrow = raw.operation(_write_narrow, types.intp, vec8, None, gives=types.void)
