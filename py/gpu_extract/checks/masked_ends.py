@@ -124,5 +124,4 @@ def _as_seen(psf: PsfModel, fibre: int, wave: Array, place: int, way: int, image
     found = np.abs(lapack.dpbtrs(factor, unit, lower=1)[0])
     found /= found[columns, np.arange(len(columns))]
     of_bins = found.reshape(nwave, -1).max(axis=1)[place::way]
-    largest: Array = np.maximum.accumulate(of_bins[::-1])[::-1]
-    return largest
+    return np.maximum.accumulate(of_bins[::-1])[::-1]

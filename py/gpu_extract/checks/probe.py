@@ -135,8 +135,7 @@ def _rows(psf: PsfModel, wavelength: tuple[float, float, float]) -> Array:
     """Rows from a bin to the next, for each fibre at both ends: (nfibre, 2)."""
     first, last, step = wavelength
     y = centres(psf, (0, psf.nfibre), np.clip([first, first + step, last, last - step], *psf.wavelength_range))[0]
-    rows: Array = np.maximum(np.abs(y[:, ::2] - y[:, 1::2]), LEAST)
-    return rows
+    return np.maximum(np.abs(y[:, ::2] - y[:, 1::2]), LEAST)
 
 
 def too_fine(psf: PsfModel, decay: Decay, wavelength: tuple[float, float, float], tolerance: float, most: float) -> str:

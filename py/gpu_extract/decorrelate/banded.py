@@ -202,5 +202,4 @@ class _Bundle:
 
     def _diagonal(self, n: int) -> Array:
         """The diagonal of icov."""
-        diagonal: Array = self.normal.icov[self._fibres[0] + n, 0, :, self.normal.halfband]
-        return diagonal
+        return self.normal.icov[self._fibres[0] + n, 0, :, self.normal.halfband]

@@ -32,8 +32,7 @@ class Factor:
 
     def solve(self, sides: Array) -> Array:
         """C = icov^-1 times (n,) or (n, count)."""
-        solved: Array = lapack.dpbtrs(self.band, sides, lower=1)[0]
-        return solved
+        return lapack.dpbtrs(self.band, sides, lower=1)[0]
 
     @cached_property
     def size(self) -> float:

@@ -99,8 +99,7 @@ class Reader(_Helper):
         """The frame being read, once it is complete; None if there is none, or the run has to stop."""
         while not self._group.stop.is_set():
             if self._last is not None and wait([self._last], _LOOK).done and not self._group.stop.is_set():
-                found: tuple[int, Loaded] | None = self._last.result()
-                return found
+                return self._last.result()
         return None
 
     def _claim(self, number: int) -> bool:

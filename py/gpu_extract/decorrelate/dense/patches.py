@@ -91,8 +91,7 @@ def _columns(factor: Factor, places: IntArray) -> Array:
     unit = np.zeros((len(factor.diagonal), places.size), order="F")
     unit[places.ravel(), np.arange(places.size)] = 1.0
     columns = factor.solve(unit)
-    scaled: Array = columns / np.sqrt(columns[places.ravel(), np.arange(places.size)])
-    return scaled
+    return columns / np.sqrt(columns[places.ravel(), np.arange(places.size)])
 
 
 def _at_ends(normal: Normal, factor: Factor, kept: Array, places: IntArray, among: tuple[int, int],

@@ -95,8 +95,7 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
 
 def _near(bins: np.ndarray) -> np.ndarray:
     """(n,) bool: which bins are among `bins`, or within NEXT of one."""
-    near: np.ndarray = np.convolve(bins, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(bins)] > 0
-    return near
+    return np.convolve(bins, np.ones(2 * NEXT + 1))[NEXT:NEXT + len(bins)] > 0
 
 
 def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.ndarray:
@@ -167,9 +166,8 @@ def _rooted(rows: Array, norms: Array) -> Rooted:
 def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
     """Bins whose flux moves by more than `flux` sigma from one to the other, or ivar by more than `ivar` of itself."""
     sigma = one.product * other.sums - other.product * one.sums      # times the other's sum
-    out: np.ndarray = ~((np.abs(sigma) <= flux * np.abs(other.sums))
-                        & (2 * np.abs(one.sums - other.sums) <= ivar * np.abs(one.sums)))
-    return out
+    return ~((np.abs(sigma) <= flux * np.abs(other.sums))
+             & (2 * np.abs(one.sums - other.sums) <= ivar * np.abs(one.sums)))
 
 
 def singular(matrix: Array) -> tuple[Array, Array, Array]:
@@ -209,5 +207,4 @@ def _raised(scaled: Array) -> Array:
     _, sigma, u, info = lapack.dgesdd(scaled)
     if info != 0:
         return np.full(scaled.shape[1], np.inf)
-    raised: Array = (1.0 / np.maximum(sigma, NONE) ** 2) @ u**2
-    return raised
+    return (1.0 / np.maximum(sigma, NONE) ** 2) @ u**2

@@ -27,13 +27,11 @@ class Bands:
 
     def band(self, place: int) -> Array:
         """(nwave, width), one of the bands."""
-        band: Array = self.bands[place, self.before:self.before + self.nwave]
-        return band
+        return self.bands[place, self.before:self.before + self.nwave]
 
     def rest(self, place: int) -> Array:
         """(nwave,), its vector."""
-        rest: Array = self.rests[place, :self.nwave]
-        return rest
+        return self.rests[place, :self.nwave]
 
     def at(self, place: int) -> tuple[int, int, int]:
         """The addresses of a band, of its shifts and of its edges."""
@@ -44,5 +42,4 @@ class Bands:
 
 def address_of(array: Array) -> int:
     """The address of an array's first element. An address does not keep its array alive."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return array.__array_interface__["data"][0]

@@ -112,8 +112,7 @@ def _cond(band: Array, bound: float) -> float:
 def _sizes(band: Array) -> Array:
     """(half + 1,), the largest element of each diagonal, with the main one scaled to 1."""
     scale = 1.0 / np.sqrt(band[:, 0])
-    sizes: Array = (np.abs(band * _along(scale[None], band.shape[1])[0]) * scale[:, None]).max(axis=0)
-    return sizes
+    return (np.abs(band * _along(scale[None], band.shape[1])[0]) * scale[:, None]).max(axis=0)
 
 
 def _tails(band: Array, sizes: Array, limits: WideLimits) -> tuple[Array, float]:
@@ -167,5 +166,4 @@ def _along(rows: Array, wide: int) -> Array:
     """(rows, bins, wide), a view: the elements of each row from every bin on, 0 beyond the end."""
     padded = np.zeros((len(rows), rows.shape[1] + wide - 1))
     padded[:, :rows.shape[1]] = rows
-    view: Array = np.lib.stride_tricks.sliding_window_view(padded, wide, axis=1)
-    return view
+    return np.lib.stride_tricks.sliding_window_view(padded, wide, axis=1)

@@ -152,8 +152,7 @@ def _weak_ends(diagonal: Array, bins: IntArray, hw: int) -> np.ndarray:
     ends = (bins < first + ENDS * hw) | (bins > last - ENDS * hw)
     if not ends.any():       # the median takes longer than all else
         return ends
-    weak: np.ndarray = ends & (diagonal[bins] < WEAK * np.median(diagonal))
-    return weak
+    return ends & (diagonal[bins] < WEAK * np.median(diagonal))
 
 
 def _limit(correlations: Array, coupled: float) -> float:
