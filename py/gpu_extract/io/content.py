@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from astropy.io import fits
 
-_BLOCK = 2880
+from gpu_extract.io.cards import BLOCK
 
 
 class Content(io.RawIOBase):
@@ -78,10 +78,10 @@ def content_of(hdus: fits.HDUList) -> Content:
         if isinstance(hdu, fits.BinTableHDU):
             written = io.BytesIO()
             hdu.writeto(written)
-            parts.append(written.getvalue()[_BLOCK:])        # without the primary HDU that astropy adds
+            parts.append(written.getvalue()[BLOCK:])         # without the primary HDU that astropy adds
             continue
         data = _numbers(hdu.data)
-        parts += [hdu.header.tostring().encode("ascii"), data, bytes(-data.nbytes % _BLOCK)]
+        parts += [hdu.header.tostring().encode("ascii"), data, bytes(-data.nbytes % BLOCK)]
     return Content(parts)
 
 

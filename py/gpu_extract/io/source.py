@@ -19,7 +19,7 @@ LARGEST = 16 << 30                       # bytes of a file, unpacked
 UNPACKED_LARGEST = 256 << 20             # bytes that any gzip file may unpack to,
 UNPACKED_RATIO = 20                      # or this many times its own size
 BEHIND_LARGEST = 64 << 20                # bytes of padding after the last HDU
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20                         # bytes read, and unpacked, at once
 _AHEAD = 4                               # pieces that are unpacked ahead
 _LOOKED_AT = 1 << 20                     # bytes after the last HDU that must be blank
@@ -157,7 +157,7 @@ def source_of(name: str) -> Iterator[Source]:
         head = handle.read(2)
         if not head:
             raise InputError("the file is empty, as it was never finished; make or fetch it again")
-        if head != _GZIP:
+        if head != GZIP:
             yield Source(handle)
             return
         with ThreadPoolExecutor(1) as ahead:

@@ -23,7 +23,7 @@ from gpu_extract.io.fibermap import optional_fibermap
 from gpu_extract.io.fits import open_fits
 from gpu_extract.io.headers import cards_of
 from gpu_extract.io.psf import ORIGIN
-from gpu_extract.io.source import Source
+from gpu_extract.io.source import GZIP, Source
 
 # printable ASCII, which is all that a header may hold; without %, which begins what stands for another byte, and &,
 # which goes on in the next card
@@ -34,7 +34,6 @@ _NO_PIXELS = np.empty((0, 0))
 _DEFAULTS = {each.name: each.default for each in fields(ExtractConfig)}
 _WORDS = {"IMG": "image", "PSF": "PSF", "FMAP": "fibermap"}
 _SAMPLES, _SAMPLE = 64, 4096                                # number and size of pieces, evenly spread
-_GZIP = b"\x1f\x8b"
 _SMALL = 4 << 20                                            # largest data, in bytes, that are read if they have no sum
 _DIGITS = 16                                                # bytes of a digest
 # these change with every write, even of the same content
@@ -168,7 +167,7 @@ def stamp(path: FileName) -> str:
     try:
         with open(path, "rb") as handle:
             status = os.fstat(handle.fileno())
-            if handle.read(2) == _GZIP:
+            if handle.read(2) == GZIP:
                 return f"gzip {status.st_size} {_sample(handle, status.st_size)}"
             sums = _sums(Source(handle), status.st_size)
             if sums is not None:
