@@ -13,6 +13,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, PsfModel, SpecMask, Status
 from gpu_extract.errors import InputError
 from gpu_extract.spots import select
+from test_relations import turned
 
 WAVE = np.arange(6050.0, 6098.5, 0.8)
 CONFIG = ExtractConfig(wavelength=(6050.0, 6098.0, 0.8))
@@ -273,6 +274,17 @@ def test_traces_may_run_either_way(x, dropped):
     """Numbers may count towards decreasing x: what is astray is judged against that order."""
     got = check_psf(at(*x), WAVE)
     assert got == {i: f"its trace is {reason}" for i, reason in dropped.items()}
+
+
+@pytest.mark.parametrize("beyond", [-0.5, 0.5])
+def test_a_fibre_off_the_ccd_is_so_in_a_mirror(beyond):
+    """A stamp beyond the centre of the last column, or of the first. Limits of outliers are those of the fibres that
+    are left: bins beside hits differed by 0.06 sigma in two passes."""
+    psf = fresh()
+    place = psf.shape[1] - 1 + psf.stamp[1] + beyond
+    last = with_trace(psf, "x", NFIBRE - 1, slice(None), [place, *[0.0] * (psf.x.coeff.shape[-1] - 1)])
+    off = {NFIBRE - 1: "its trace is off the CCD"} if beyond > 0 else {}
+    assert check_psf(last, WAVE) == check_psf(turned(last, 1), WAVE) == off
 
 
 @pytest.mark.parametrize("core", CORES)

@@ -39,7 +39,7 @@ def check_psf(psf: PsfModel, wave: Array, beyond: int = BEYOND) -> dict[int, str
     steps = np.sign(np.diff(centre[0]))
     monotonic = _of_fibres(np.logical_and, steps * steps[:, :1] > 0)
     margin, size = np.array(psf.stamp)[:, None, None], np.array(psf.shape)[:, None, None]
-    inside = (centre > -margin) & (centre < size + margin)
+    inside = np.abs(centre - (size - 1) / 2) < (size - 1) / 2 + margin      # the same in a mirror
     seen = _of_fibres(np.logical_or, inside[0] & inside[1])
     good = finite & usable & (cut >= 0) & lit & falling & monotonic & seen
     dropped = {}

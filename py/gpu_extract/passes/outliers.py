@@ -83,22 +83,22 @@ def shape_of(psf: PsfModel, step: float) -> Shape:
 
 def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> float:
     """The residual of a spot between two bins that is fitted by spots of bins: the worst of some fibres and
-    wavelengths."""
+    wavelengths. These, and the bins around each, are the same counted from either end."""
     low, high = psf.wavelength_range
-    most, last = 0.0, int((high - low) / step)
+    most, margin = 0.0, min(BESIDE * step, 0.5 * (high - low))
     for fibre in fibres:
-        for middle in np.linspace(min(BESIDE, last // 2), max(last - BESIDE, last // 2), PLACES).astype(int):
-            first = max(middle - BESIDE, 0)
-            some, at = low + step * np.arange(first, min(middle + BESIDE, last) + 1), int(middle) - first
-            if at == 0:
+        for line in np.linspace(low + margin, high - margin, PLACES):
+            some = line + step * (np.arange(2 * BESIDE) - BESIDE + 0.5)
+            some = some[(some >= low) & (some <= high)]
+            if len(some) == 0:
                 continue
-            spots = make_spots(psf, (fibre, fibre + 1), np.insert(some, at, 0.5 * (some[at - 1] + some[at])))
+            spots = make_spots(psf, (fibre, fibre + 1), np.append(some, line))
             image = np.zeros((len(some) + 1, *np.add(psf.stamp, [np.ptp(spots.y0), np.ptp(spots.x0)])))
             for n, (y, x) in enumerate(zip(spots.y0[0] - spots.y0.min(), spots.x0[0] - spots.x0.min(), strict=True)):
                 image[n, y:y + psf.stamp[0], x:x + psf.stamp[1]] = spots.stamps[0, n]
             columns = _flat(image)
-            if np.isfinite(columns).all() and columns[at].max() > 0:        # else it cannot be a requested bin
-                most = max(most, _left_of(columns[at], np.delete(columns, at, axis=0).T))
+            if np.isfinite(columns).all() and columns[-1].max() > 0:        # else it cannot be a requested bin
+                most = max(most, _left_of(columns[-1], columns[:-1].T))
     return most
 
 
