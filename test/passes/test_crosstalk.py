@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gpu_extract.passes import simd_pixels
-from gpu_extract.passes.crosstalk import NEAR, add_pieces, add_tails, cubic, cut_piece, rough_tails, tails_of
+from gpu_extract.passes.crosstalk import EVERY, NEAR, ROUGH, add_pieces, add_tails, cubic, cut_piece, tails_of
 from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.simulate.troubles import CORE, INDEX, tail_scale, with_tail
 from gpu_extract.spots import centres, make_spots
@@ -41,11 +41,12 @@ def test_tails_are_the_formula_beyond_the_stamps_up_to_the_radius() -> None:
     assert light.max() > 0
 
 
+@pytest.mark.parametrize("every", [EVERY, ROUGH])
 @pytest.mark.parametrize("step", [0.25, 0.8])
 @pytest.mark.parametrize("xscale", [1.0, 1.2])
-def test_tails_in_two_parts_are_the_same_within_a_per_cent(step: float, xscale: float) -> None:
+def test_tails_in_two_parts_are_the_same_within_a_per_cent(step: float, xscale: float, every: int) -> None:
     """Of T(NEAR) for each spot, wherever it lies on the grid and among the bins that are taken for all; on smooth
-    spectra far better than that."""
+    spectra far better than that. On a coarser grid it is as much more as the error of a cubic, h^4."""
     psf = with_tail(psf_model("tiny", 0), 0.002)
     assert psf.tail is not None
     psf = replace(psf, tail=replace(psf.tail, xscale=replace(psf.tail.xscale, coeff=xscale * psf.tail.xscale.coeff)))
@@ -56,16 +57,13 @@ def test_tails_in_two_parts_are_the_same_within_a_per_cent(step: float, xscale: 
     for n in some:
         lone[n, 1, n] = 1.0
     for strengths, most in [*((lone[n], height) for n in some), (np.ones((3, len(wave))), None)]:
-        found = tails_of(psf, (FIBRES, wave), strengths, radius, window)
-        assert found is not None
+        found = tails_of(psf, (FIBRES, wave), strengths, radius, window, every)
         slow = np.zeros(found.light.shape)
         add_tails(slow, found.corner, psf, (FIBRES, wave), strengths, radius)
         if most is None:
             most = slow.max() / 10
-        np.testing.assert_allclose(found.light, slow, rtol=0, atol=0.01 * most)
+        np.testing.assert_allclose(found.light, slow, rtol=0, atol=0.01 * (every / EVERY)**4 * most)
         assert (slow > 0.1 * most).sum() > 1000
-    rough = rough_tails(psf, (FIBRES, wave), np.ones((3, len(wave))), radius, found)
-    assert np.abs(rough.light - slow).sum() < 0.1 * slow.sum()
 
 
 def test_a_cubic_is_what_its_nodes_make_of_it() -> None:

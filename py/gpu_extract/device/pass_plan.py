@@ -14,7 +14,7 @@ from gpu_extract.device.memory import Arrays, Sizes
 from gpu_extract.device.pass_tails import Tails, reach_of, tables_of, tails_of
 from gpu_extract.normal import Cut
 from gpu_extract.passes import outliers, variance
-from gpu_extract.passes.crosstalk import Window, cubic, large_change, overlap
+from gpu_extract.passes.crosstalk import Window, cubic, overlap
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.sides import own_columns
 from gpu_extract.passes.variance import ReadNoise
@@ -92,7 +92,7 @@ def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
               "windows": np.array([window_of(one) for one in all_of.known]),
               "reaches": np.array([window_of(one, all_of.far) for one in all_of.known])}
     if all_of.tails:
-        for layer in all_of.tails.every:
+        for layer in all_of.tails.layers:
             tables[f"cubic_{layer.every}"] = cubic(np.arange(layer.every) / layer.every)
     return tables
 
@@ -110,9 +110,8 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
     tables: dict[str, np.ndarray] = {"ends": ends, "sides": sides,
                                      "numbers_of": np.array([all_of.numbers.index(n) for n in mine], dtype=np.int64)}
     if all_of.tails:
-        tables["large"] = np.array([large_change(job.psf, (one.fibres, job.plan.extended)) for one in geometries])
         tables["corners"] = np.array([window_of(one, all_of.far)[:2] for one in geometries])
-        for k, layer in enumerate(all_of.tails.every):
+        for k, layer in enumerate(all_of.tails.layers):
             tables |= {f"{name}_{k}": table
                        for name, table in tables_of(job, geometries, layer, all_of.tails).items()}
     return tables
@@ -138,8 +137,8 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     if all_of.noise is not None:
         arrays["noise"] = (shape.bundles, sizes.pixels), all_of.noise
     if all_of.tails:
-        layers, window = all_of.tails.every, all_of.tails.window
-        nodes = max(prod(one.grid(window)) for one in layers if one.every > 1)
+        layers, window = all_of.tails.layers, all_of.tails.window
+        nodes = max((prod(one.grid(window)) for one in layers if one.every > 1), default=1)
         arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64), "share": (bins, np.float64),
                    "tail_now": ((shape.bundles, *window[::-1]), np.float32),
                    "strengths": ((shape.fibres, max(layer.count for layer in layers)), np.float64),

@@ -1,5 +1,4 @@
 """The steps of a piece in one of two passes, as the kernels they queue. The rules are those of passes/."""
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -16,7 +15,7 @@ from gpu_extract.device.pass_plan import GATHERED, Passes
 from gpu_extract.device.pass_tails import Layer, Tails
 from gpu_extract.device.steps import Steps
 from gpu_extract.passes import ROUNDS, missed, outliers, variance
-from gpu_extract.passes.crosstalk import FADE
+from gpu_extract.passes.crosstalk import EVERY, FADE, ROUGH
 from gpu_extract.several.bundles import MOST
 
 
@@ -130,15 +129,12 @@ class PassSteps(Steps):
         self._launch(tails.share_good, self._bins)
         self._trust("bright", "x")
         past, to = (None, ("tails", "numbers_of")) if turn.first else ("past_bright", ("tail_now", None))
-        self._tails(every, range(len(every.layers)), (past, 1.0), to, tails.EVERY if turn.first else tails.LARGE)
-        rough = [len(every.layers)]      # to a tenth or so, added to the others
+        self._tails(every, EVERY if turn.first else ROUGH, (past, 1.0), to)
+        self._take(*to)
         if turn.first:
-            self._take(*to)
             self._trust("bright", "change")
-            self._tails(every, rough, (past, -1.0), to, tails.EVERY)
+            self._tails(every, ROUGH, (past, -1.0), to, added=True)
         else:
-            self._tails(every, rough, (past, 1.0), to, tails.SMALL)
-            self._take(*to)
             self._launch(tails.dim, self._pixels, tails="tail_now")
 
     def _trust(self, target: str, x: str) -> None:
@@ -152,20 +148,20 @@ class PassSteps(Steps):
         self.answer(a.change, a.rhs, a.tail_state, again=True)
         self._lessen("change")
 
-    def _tails(self, every: Tails, places: Sequence[int], of: tuple[str | None, float], to: tuple[str, str | None],
-               wanted: int) -> None:
-        """Those of the wanted bins of sign (bright - before), of: (before, sign), by the layers at these places; the
-        rough one is added to what is there."""
-        for k in places:
-            layer = every.every[k]
-            self._layer(every, layer, k, of, wanted)
-        (rows, columns), coarse, rough = every.window, layer.grid(every.window), layer is every.rough
-        self._launch(tails.enlarge, self.shape.bundles * rows * columns, tails=to[0], fine=None if rough else "fine",
+    def _tails(self, every: Tails, step: int, of: tuple[str | None, float], to: tuple[str, str | None], *,
+               added: bool = False) -> None:
+        """Those of sign (bright - before), of: (before, sign), the smooth part on nodes `step` pixels apart; added to
+        what is there, or not."""
+        used = [(k, layer) for k, layer in enumerate(every.layers) if layer.every in (1, step)]
+        for k, layer in used:
+            self._layer(every, layer, k, of)
+        (rows, columns), coarse = every.window, layer.grid(every.window)
+        self._launch(tails.enlarge, self.shape.bundles * rows * columns, tails=to[0], fine="fine",
                      coarse="grid" if layer.every > 1 else None, weights=f"cubic_{layer.every}", numbers=to[1],
                      every=layer.every, coarse_rows=coarse[0], coarse_columns=coarse[1], rows=rows, columns=columns,
-                     added=int(rough))
+                     added=int(added))
 
-    def _layer(self, every: Tails, layer: Layer, k: int, difference: tuple[str | None, float], wanted: int) -> None:
+    def _layer(self, every: Tails, layer: Layer, k: int, difference: tuple[str | None, float]) -> None:
         shape, (ny, nx), grid = self.shape, self.sizes.stamp, layer.grid(every.window)
         table = {name: f"{name}_{k}" for name in ("sources", "ranges", "shapes", "rulers", "weights", "together")}
         groups, (whole, smooth, held) = shape.nfibre * layer.stretches, layer.parts
@@ -174,7 +170,7 @@ class PassSteps(Steps):
         self._launch(tails.tabulate, shape.bundles * groups * layer.nodes, shapes=table["shapes"], fade=1.0 - FADE**2,
                      whole=whole, smooth=smooth, held=held, **of)
         self._launch(tails.pool, shape.fibres * layer.count, x="bright", before=difference[0], sign=difference[1],
-                     wanted=wanted, weights=table["weights"], together=table["together"],
+                     weights=table["weights"], together=table["together"],
                      most=self._known[table["weights"]].shape[1], taps=layer.taps, all=shape.fibres * layer.count,
                      **drawn)
         self._launch(tails.gather_tails, shape.bundles * prod(grid), light="fine" if layer.every == 1 else "grid",

@@ -44,20 +44,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Tails:
-    """The layers of all tails, and the one of small changes of them.
+    """The layers of tails: of all pixels; of the smooth part, once for tails and once for changes of them.
 
     window: rows and columns that hold every bundle's pixels with tails; far: of these beyond the cut-out on each side
     """
 
     layers: tuple[Layer, ...]
-    rough: Layer
     window: tuple[int, int]
     far: int
-
-    @property
-    def every(self) -> tuple[Layer, ...]:
-        """All layers, the rough one last."""
-        return *self.layers, self.rough
 
 
 def reach_of(job: Job) -> int:
@@ -72,15 +66,15 @@ def tails_of(job: Job, geometries: Sequence[BundleGeometry], known: Sequence[Bun
         return None
     far, near = reach_of(job), crosstalk.nearest(psf)
     window = np.array([geometry.cut[2:] for geometry in known]).max(axis=0) + 2 * far
-    rough = Layer(crosstalk.ROUGH, crosstalk.FEW, radius, True, (1.0, 0.0, 0.0), 1,
-                  len(crosstalk.rough_of(((0, 1), job.plan.extended))[1]))
     if crosstalk.FADE * radius <= near:
         layers: tuple[Layer, ...] = (Layer(1, crosstalk.NODES, radius, True, (1.0, 0.0, 0.0), 1, nwave),)
     else:
-        most = max(len(crosstalk.few_of(psf, (geometry.fibres, job.plan.extended))[0][1]) for geometry in geometries)
+        few = {every: max(len(crosstalk.few_of(psf, (geometry.fibres, job.plan.extended), every)[0][1])
+                          for geometry in geometries) for every in (crosstalk.EVERY, crosstalk.ROUGH)}
         layers = (Layer(1, crosstalk.FEW, near, True, (1.0, -1.0, -1.0), 1, nwave),
-                  Layer(crosstalk.EVERY, crosstalk.FEW, radius, False, (0.0, 1.0, 0.0), 4, most))
-    return Tails(layers, rough, (int(window[0]), int(window[1])), far)
+                  *(Layer(every, crosstalk.FEW, radius, False, (0.0, 1.0, 0.0), 4, most)
+                    for every, most in few.items()))
+    return Tails(layers, (int(window[0]), int(window[1])), far)
 
 
 def tables_of(job: Job, geometries: Sequence[BundleGeometry], layer: Layer, every: Tails) -> dict[str, np.ndarray]:
@@ -99,10 +93,8 @@ def _of_bundle(job: Job, geometry: BundleGeometry, layer: Layer,
     psf, tail = job.psf, job.psf.tail
     whole: crosstalk.Place = geometry.fibres, job.plan.extended
     place, weights = whole, np.ones((1, 1))
-    if layer is every.rough:
-        place, weights = crosstalk.rough_of(whole), np.ones((crosstalk.ROUGH, 1))
-    elif not layer.stamped:
-        place, together = crosstalk.few_of(psf, whole)
+    if not layer.stamped:
+        place, together = crosstalk.few_of(psf, whole, layer.every)
         weights = crosstalk.cubic(np.arange(together) / together) if together > 1 else np.array([[1.0, 0.0, 0.0, 0.0]])
     if tail is None:
         raise InternalError("a PSF without tails has no layers of them")

@@ -23,11 +23,10 @@ NODES = 4096         # of a table of a tail against the square of the radius
 FEW = 1024           # the same of the parts of a tail: each is smooth, or short
 STRETCH = 128        # bins that have a table in common; its height is each bin's own
 EVERY = 2            # pixels from node to node of the grid of a tail's smooth part
+ROUGH = 4            # the same where only a small change of tails is wanted
 APART = 1.6          # times as many pixels are between two of the bins that are taken for all
 FADE = 0.7           # of the radius: where a tail begins to fade out
 NEAR = 12.0          # pixels from a spot's centre, at least: a tail is its smooth part beyond
-SEEN = 0.01          # of the read noise: smaller changes of a tail need not be right to more than a tenth
-ROUGH = 4            # pixels, and bins, that are taken together where a tenth of a tail does not matter
 Window = tuple[int, int, int, int]
 Place = tuple[tuple[int, int], Array]
 
@@ -73,69 +72,29 @@ def add_tails(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place
         _add(light, corner, psf, place, strengths, _beyond(psf.tail, place, NODES, radius))
 
 
-def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, window: Window) -> Piece | None:
-    """The tails of a bundle's spots on a window and around it, as far as they reach; None where there are none.
+def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, window: Window,
+             every: int = EVERY) -> Piece:
+    """The tails of a bundle's spots on a window and around it, as far as they reach, of a PSF that has any.
 
-    place, strengths, radius: see add_tails, whose sum this is but for 1 % of a tail's height NEAR pixels from its
-    centre, and less farther away.
+    every: pixels from node to node of the smooth part
+    place, strengths, radius: see add_tails, whose sum this is but for a share of a tail's height NEAR pixels from its
+    centre, and less farther away: 1 % with EVERY, a sixth with ROUGH, which takes half of the time.
     """
-    if psf.tail is None or radius == 0:
-        return None
     far = math.ceil(radius)
     corner, light = (window[0] - far, window[1] - far), np.zeros((window[2] + 2 * far, window[3] + 2 * far))
     near = nearest(psf)
     if FADE * radius <= near:
         add_tails(light, corner, psf, place, strengths, radius)
-    elif strengths.size > 0:
+    elif psf.tail is not None and strengths.size > 0:
         join = (near * scales_of(psf.tail, place).min()) ** 2
         tail, step = _tables(psf.tail, place, FEW, radius, near)
         smooth, _ = _tables(psf.tail, place, FEW, radius, near, join)
         _add(light, corner, psf, place, strengths, (np.hstack([tail - smooth, -smooth]), step, near))
-        few, strengths = _fewer(psf, place, strengths)
+        few, strengths = _fewer(psf, place, strengths, every)
         tails = _beyond(psf.tail, few, FEW, radius, join)
-        _on_grid(light, corner, EVERY,
-                 lambda grid, at: _add(grid, at, psf, few, strengths, tails, EVERY, stamped=False))
+        _on_grid(light, corner, every,
+                 lambda grid, at: _add(grid, at, psf, few, strengths, tails, every, stamped=False))
     return Piece(light.astype(np.float32), corner)
-
-
-def large_change(psf: PsfModel, place: Place) -> float:
-    """The square of photons, for a read noise of 1, whose tail is more than SEEN of that beyond some stamp.
-
-    In the normalisation of the stamps, as strengths are; the height is that half a stamp from the centre.
-    """
-    if psf.tail is None:
-        return np.inf
-    edge = float(min(psf.stamp)) // 2
-    (core, power), scales = forms(psf.tail, place), scales_of(psf.tail, place)
-    r2 = (edge * float(scales.min())) ** 2
-    height = float((np.abs(evaluate(psf.tail.amp, *place)).max() * r2 / (core + r2) ** power).max())
-    return (SEEN / height) ** 2 if height > 0 else np.inf
-
-
-def changed_tails(psf: PsfModel, place: Place, change: Array, noise: float, radius: float, piece: Piece) -> Piece:
-    """What a change of strengths adds to a piece's tails: `rough_tails`, and `tails_of` where the change is large.
-
-    noise: read noise, electron; the others: see add_tails
-    """
-    large, far = np.square(change) > large_change(psf, place) * noise**2, math.ceil(radius)
-    (y, x), (rows, columns) = piece.corner, piece.light.shape
-    window = y + far, x + far, rows - 2 * far, columns - 2 * far
-    exact = tails_of(psf, place, np.where(large, change, 0.0), radius, window)
-    rough = rough_tails(psf, place, np.where(large, 0.0, change), radius, piece)
-    return rough if exact is None else Piece(rough.light + exact.light, piece.corner)
-
-
-def rough_tails(psf: PsfModel, place: Place, strengths: Array, radius: float, piece: Piece) -> Piece:
-    """The same on a piece's pixels in a fraction of the time, right to a tenth or so: for small changes of strengths.
-
-    Bins are taken together by fours, and so are pixels in both directions.
-    """
-    light = np.zeros(piece.light.shape)
-    if psf.tail is not None and strengths.size > 0:
-        place, groups = rough_of(place), np.arange(0, len(place[1]), ROUGH)
-        spots, tails = (place, np.add.reduceat(strengths, groups, axis=1)), _beyond(psf.tail, place, FEW, radius)
-        _on_grid(light, piece.corner, ROUGH, lambda grid, corner: _add(grid, corner, psf, *spots, tails, ROUGH))
-    return Piece(light.astype(np.float32), piece.corner)
 
 
 def _add(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, strengths: Array,
@@ -183,37 +142,31 @@ def cubic(share: Array) -> Array:
                            (s + 1) * s * (s - 1) / 6], axis=1)
 
 
-def _fewer(psf: PsfModel, place: Place, strengths: Array) -> tuple[Place, Array]:
-    """Fewer spots that put the same smooth light on the pixels: what is a cubic along the trace is the same sum."""
-    few, every = few_of(psf, place)
-    if every == 1:
+def _fewer(psf: PsfModel, place: Place, strengths: Array, every: int) -> tuple[Place, Array]:
+    """Fewer spots that put the same smooth light on nodes so many pixels apart: what is a cubic along the trace is the
+    same sum."""
+    few, together = few_of(psf, place, every)
+    if together == 1:
         return place, strengths
-    weights, out = cubic(np.arange(every) / every), np.zeros((len(strengths), len(few[1])))
+    weights, out = cubic(np.arange(together) / together), np.zeros((len(strengths), len(few[1])))
     for k in range(4):
-        for first in range(every):
-            part = strengths[:, first::every] * weights[first, k]
+        for first in range(together):
+            part = strengths[:, first::together] * weights[first, k]
             out[:, k:k + part.shape[1]] += part
     return few, out
 
 
-def few_of(psf: PsfModel, place: Place) -> tuple[Place, int]:
+def few_of(psf: PsfModel, place: Place, every: int) -> tuple[Place, int]:
     """Where these are, and how many bins apart; the first is one step before the first bin. 1: all of the spots."""
     fibres, wave = place
     if len(wave) < 2:
         return place, 1
     step = (wave[-1] - wave[0]) / (len(wave) - 1)
     pitch = np.abs(np.diff(centres(psf, fibres, wave[[0, -1]])[0])).max() / (len(wave) - 1)
-    every = int(APART * EVERY / max(pitch, 1e-3))
-    if every < 2 or every > len(wave):
+    together = int(APART * every / max(pitch, 1e-3))
+    if together < 2 or together > len(wave):
         return place, 1
-    return (fibres, wave[0] + step * every * (np.arange((len(wave) - 1) // every + 4) - 1.0)), every
-
-
-def rough_of(place: Place) -> Place:
-    """Where bins are that are taken together."""
-    fibres, wave = place
-    groups = np.arange(0, len(wave), ROUGH)
-    return fibres, np.add.reduceat(wave, groups) / np.diff(groups, append=len(wave))
+    return (fibres, wave[0] + step * together * (np.arange((len(wave) - 1) // together + 4) - 1.0)), together
 
 
 def nearest(psf: PsfModel) -> float:

@@ -15,7 +15,7 @@ from gpu_extract.kernels.arena import Arena, borrowed
 from gpu_extract.normal import Cut
 from gpu_extract.passes import ROUNDS, Past, Seen, Sight
 from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
-from gpu_extract.passes.crosstalk import Piece, add_pieces, changed_tails, cut_piece, rough_tails, tails_of
+from gpu_extract.passes.crosstalk import EVERY, ROUGH, Piece, add_pieces, cut_piece, tails_of
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.sides import leave_out, own_columns
 from gpu_extract.passes.variance import smooth, trusted
@@ -118,33 +118,34 @@ def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> t
     share of its light in the tails, about 1 %. The excess is solved for with the same equations; its own relative error
     leaves 1e-4 of the star.
     """
-    if past.before is not None:
-        done = _tails_of_now(done, job, fibres, past)
-    x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
-    window = cut.y0, cut.x0, cut.root.shape[0], cut.root.shape[1]
-    strengths = x if job.psf.tail is None else done.bright(x) * done.scale
-    tails = tails_of(job.psf, place, strengths, job.config.tail_radius, window)
-    if tails is None:
-        return done, Piece(np.zeros((0, 0), np.float32), window[:2])
+    done = _tails_of_now(done, job, fibres, past)
+    if job.psf.tail is None or job.config.tail_radius == 0:
+        return done, Piece(np.zeros((0, 0), np.float32), (done.place.cut.y0, done.place.cut.x0))
+    x = done.solution.x
+    tails = _tails(done, job, fibres, done.bright(x), EVERY)
     if past.before is not None:
         return done, tails
     less = _without(done, tails)
-    change = rough_tails(job.psf, place, done.bright(less.solution.x - x) * done.scale, job.config.tail_radius, tails)
+    change = _tails(done, job, fibres, done.bright(less.solution.x - x), ROUGH)
     return less, Piece(tails.light + change.light, tails.corner)
 
 
+def _tails(done: _Pass, job: Job, fibres: tuple[int, int], bright: Array, every: int) -> Piece:
+    """The tails of a spectrum that _Pass.bright gives, on the bundle's pixels and around them; every: see tails_of."""
+    cut = done.place.cut
+    window = cut.y0, cut.x0, cut.root.shape[0], cut.root.shape[1]
+    return tails_of(job.psf, (fibres, job.plan.extended), bright * done.scale, job.config.tail_radius, window, every)
+
+
 def _tails_of_now(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> _Pass:
-    """A further solution, with tails from its own light, not from the previous one.
+    """A further solution, with tails from its own light, not from the previous one; of the first pass itself.
 
     The previous one counted other bundles' light as its own. The pixels are corrected in place.
     """
     if past.before is None or past.before.tails.size == 0 or not done.sound:
         return done
-    x, cut, place = done.solution.x, done.place.cut, (fibres, job.plan.extended)
-    before = Piece(past.before.tails, past.before.tail_corner)
-    change = (done.bright(x) - past.before.bright) * done.scale
-    more = changed_tails(job.psf, place, change, past.noise.median, job.config.tail_radius, before)
-    less = _without(done, more)
+    more = _tails(done, job, fibres, done.bright(done.solution.x) - past.before.bright, ROUGH)
+    less, cut = _without(done, more), done.place.cut
     cut.light[:] -= cut.root * _on(cut, more)
     return less
 

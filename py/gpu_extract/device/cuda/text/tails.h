@@ -85,25 +85,20 @@ BLOCK(64) void trust(index n, double *y, const double *x, const double *share, c
 
 // strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
 // stamps' normalisation, times its amplitude. weights (bundles, most, taps): what bin first + every (s - tap) adds to source
-// s; together: `every` of each bundle. wanted: of which bins: those whose square is above large (bundles) times the last of
-// noises, or the others.
-enum Wanted { EVERY, LARGE, SMALL };
+// s; together: `every` of each bundle.
 BLOCK(64) void pool(index n, double *strengths, const double *x, const double *before, const double *scale,
                     const double *sources, const double *weights, const index *together, index nfibre, index most,
-                    const double *large, const double *noises, index taps, index count, index nwave, index all,
-                    double sign, index wanted)
+                    index taps, index count, index nwave, index all, double sign)
 {
     index f = n / count, s = n % count, b = f / nfibre, every = together[b];
     const double *mine = weights + b * most * taps;
-    double total = 0.0, least = large[b] * noises[AMPLIFIERS];
+    double total = 0.0;
     LOOP(index, tap, 0, taps) {
         LOOP(index, first, 0, every) {
             index node = s - tap, j = node * every + first, at = f * nwave + j;
             if (node < 0 || j >= nwave)
                 continue;
-            double photons = (before ? x[at] - before[at] : x[at]) * scale[at];
-            if (wanted == EVERY || (photons * photons > least) == (wanted == LARGE))
-                total += photons * mine[first * taps + tap];
+            total += (before ? x[at] - before[at] : x[at]) * scale[at] * mine[first * taps + tap];
         }
     }
     strengths[n] = sign * total * sources[AMPLITUDE * all + n];
@@ -138,8 +133,8 @@ BLOCK(64) void gather_tails(index n, double *light, const double *strengths, con
     light[n] = total;
 }
 
-// tails = what is known of them and cubics through a grid of every so many-th pixel, its node (1, 1) at the first pixel,
-// either of them or null; added to those that are there, or not. weights (every, 4).
+// tails = `fine`, and cubics through a grid of every so many-th pixel, its node (1, 1) at the first pixel, unless that is
+// null; added to those that are there, or not. weights (every, 4).
 BLOCK(128) void enlarge(index n, float *tails, const double *fine, const double *coarse, const double *weights,
                         const index *numbers, index every, index coarse_rows, index coarse_columns, index rows,
                         index columns, index added)
@@ -152,7 +147,7 @@ BLOCK(128) void enlarge(index n, float *tails, const double *fine, const double 
         total += wx[i] * (wy[0] * node[0] + wy[1] * node[1] + wy[2] * node[2] + wy[3] * node[3]);
     }
     float *out = tails + (place_of(numbers, b) * columns + column) * rows + row;
-    float light = (float)((fine ? fine[n] : 0.0) + total);
+    float light = (float)(fine[n] + total);
     *out = added ? *out + light : light;
 }
 

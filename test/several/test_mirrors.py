@@ -1,0 +1,63 @@
+"""Two passes over a problem and over its mirror image: the same spectra, with and without tails of the spots."""
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from extraction import extracted, in_sigma, relative
+from gpu_extract.config import ExtractConfig
+from gpu_extract.data import Frame, Image, Legendre, PsfModel, with_series
+from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.simulate.config import Defects
+from test_relations import reversed_bins, turned
+
+Problem = tuple[Image, PsfModel, ExtractConfig]
+END = 12110.0        # Angstrom: wavelengths w of the tiny camera become END - w
+ROUNDED = 1e-8, 1e-9         # sigma of the flux, ivar relative to itself: as one pass, see test_relations
+# Tails lie on grids with cubics between, which a mirror moves: doc/method.md, "Second-order effects"
+ON_GRIDS = 2e-3, 1e-5
+
+
+@cache
+def problem(tails: float) -> Problem:
+    """Lines and hits that nobody knows, in two bundles."""
+    made = simulate(SimConfig(camera="tiny", seed=3, tails=tails, defects=Defects(hidden_cosmics=True)))
+    return replace(made.image, cards=()), made.psf, ExtractConfig((6020.4, 6089.25, 0.85), passes=2, any_psf=True)
+
+
+@cache
+def frame_of(tails: float) -> Frame:
+    return extracted(*problem(tails))
+
+
+def mirrored(axis: int) -> Callable[[Problem], Problem]:
+    def change(given: Problem) -> Problem:
+        image, psf, config = given
+        seen = {name: np.flip(getattr(image, name), axis) for name in ("pix", "ivar", "noise")}
+        return replace(image, **seen), turned(psf, axis), config
+    return change
+
+
+def backwards(given: Problem) -> Problem:
+    """Wavelengths that fall where they rose."""
+    def back(series: Legendre) -> Legendre:
+        return Legendre(series.coeff * (-1.0) ** np.arange(series.coeff.shape[-1]), END - series.wmax,
+                        END - series.wmin)
+
+    image, psf, config = given
+    first, last, step = config.wavelength
+    return image, with_series(psf, back), replace(config, wavelength=(END - last, END - first, step))
+
+
+@pytest.mark.parametrize(("tails", "limits"), [(0.0, ROUNDED), (0.01, ON_GRIDS)])
+@pytest.mark.parametrize("change", [mirrored(0), mirrored(1), backwards], ids=["y", "x", "wavelength"])
+def test_two_passes_in_a_mirror(change: Callable[[Problem], Problem], tails: float,
+                                limits: tuple[float, float]) -> None:
+    frame, other = frame_of(tails), extracted(*change(problem(tails)))
+    other = reversed_bins(other) if change is backwards else other
+    assert in_sigma(frame, other.flux).max() < limits[0]
+    assert relative(other.ivar, frame.ivar).max() < limits[1]
+    np.testing.assert_array_equal(other.mask, frame.mask)
+    assert len(other.notes["rejected"]) == len(frame.notes["rejected"]) > 20
