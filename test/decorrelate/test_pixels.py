@@ -2,36 +2,39 @@
 import numpy as np
 import pytest
 
-from gpu_extract.decorrelate.dense import turning
+from gpu_extract.decorrelate.dense import pixels, turning
 from gpu_extract.decorrelate.dense.patch_pixels import _most_rows
 
 ROWS, COLUMNS, REACH = 700, 400, 60
 EPS = np.finfo(float).eps
 
 
-def dense(blocks, count):
-    """(rows, count + 1): the rows of some blocks."""
-    out = [np.zeros((len(rows), count + 1)) for rows, _ in blocks]
+def dense(blocks, count, tail=1):
+    """(rows, count + tail): the rows of some blocks."""
+    out = [np.zeros((len(rows), count + tail)) for rows, _ in blocks]
     for each, (rows, begin) in zip(out, blocks, strict=True):
-        each[:, begin:begin + rows.shape[1] - 1], each[:, -1] = rows[:, :-1], rows[:, -1]
+        each[:, begin:begin + rows.shape[1] - tail], each[:, -tail:] = rows[:, :-tail], rows[:, -tail:]
     return np.vstack(out)
 
 
-def steps(matrix, light, height):
-    """Rows of a triangle and their light, a few at a time, as far as they reach."""
+def steps(matrix, tail, height):
+    """Rows of a triangle and their tail, a few at a time, as far as they reach."""
     for top in range(0, len(matrix), height):
         rows = matrix[top:top + height]
         reached = (rows != 0.0).any(axis=0).nonzero()[0].max(initial=0) + 1
         first = min(top, reached)
         assert not rows[:, :first].any()
-        yield turning.Block(np.column_stack([rows[:, first:reached], light[top:top + height]]), first)
+        yield turning.Block(np.column_stack([rows[:, first:reached], tail[top:top + height]]), first)
 
 
 def beyond(matrix, own):
-    """`rows_beyond` of a triangle's columns, those that are not `own`."""
-    blocks = list(steps(matrix, np.ones(len(matrix)), 23))
-    norms = np.sqrt((matrix**2).sum(axis=0))
-    return turning.rows_beyond(blocks, np.flatnonzero(~own), np.flatnonzero(own), norms=norms)
+    """`rows_beyond` of a triangle of the columns that are not `own`, and light of 1 everywhere."""
+    whole = np.column_stack([np.linalg.qr(np.column_stack([matrix[:, ~own], matrix[:, own]]), mode="r"),
+                             np.ones(matrix.shape[1])])
+    tail, norms = int(own.sum()) + 1, np.sqrt((whole**2).sum(axis=0))
+    norms[-1] = 1.0
+    blocks = list(steps(whole[:, :-tail], whole[:, -tail:], 23))
+    return turning.rows_beyond(blocks, norms, tail), whole / norms, norms, tail
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def test_fewer_rows_say_the_same(band):
             yield turning.Piece(block, done - begin)
             begin = done
 
-    rows = dense(turning.fewer_rows(pieces()), COLUMNS)
+    rows = dense(turning.fewer_rows(pieces(), 1), COLUMNS)
     whole = np.column_stack([band, light])
     assert len(rows) <= COLUMNS + 1
     assert np.abs(rows.T @ rows - whole.T @ whole).max() < 100 * EPS * (whole**2).sum(axis=0).max() * COLUMNS**0.5
@@ -72,18 +75,31 @@ def test_fewer_rows_say_the_same(band):
 @pytest.mark.parametrize("some", [40, 120])
 def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, some):
     """B'B, what is left of the others, to rounding over what is left of columns that are done with."""
-    triangle = np.linalg.qr(band, mode="r")
     own = np.arange(COLUMNS) % 4 == 0
-    whole, least, dropped = beyond(triangle, own)
+    (whole, least, dropped, _), *_ = beyond(band, own)
     monkeypatch.setattr(turning, "SOME", some)
     turned = []
     once = turning._turned
     monkeypatch.setattr(turning, "_turned", lambda a, b: turned.append(len(a)) or once(a, b))
-    parts, smallest, later = beyond(triangle, own)
+    (parts, smallest, later, _), *_ = beyond(band, own)
     assert len(turned) > 2 and len(parts) == len(whole) and len(parts[0]) == len(whole[0])
-    assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / turning.MUCH * len(triangle)
+    assert np.abs(parts[0].T @ parts[0] - whole[0].T @ whole[0]).max() < 100 * EPS / turning.MUCH * COLUMNS
     assert 0.1 < smallest / least < 10
     assert dropped == later == 0
+
+
+@pytest.mark.parametrize("some", [40, turning.SOME])
+def test_the_fit_of_the_tail_leaves_what_is_beyond_the_columns(band, monkeypatch, some):
+    """By as much as each column is fitted, the tail is orthogonal to all of them, and as long as in rows that they do
+    not reach: to rounding over what is left of a column, 4e-6."""
+    monkeypatch.setattr(turning, "SOME", some)
+    left, whole, norms, tail = beyond(band, np.arange(COLUMNS) % 4 == 0)
+    around, rest = whole[:, :-tail], whole[:, -tail:]
+    rest = rest - around @ (left.fit(norms, tail) * norms[:-tail, None] / norms[-tail:])
+    bound = 100 * EPS / left.least * COLUMNS
+    assert 1e-6 < left.least < 1e-5
+    assert np.abs(around.T @ rest).max() < bound
+    assert np.abs(rest.T @ rest - left.ways[0].T @ left.ways[0]).max() < bound
 
 
 def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkeypatch):
@@ -93,21 +109,18 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
     rng = np.random.default_rng(7)
     around = rng.normal(size=(9, 5))
     around[:, 1] = around[:, 0] + 1e-9 * around[:, 3]
-    triangle = np.linalg.qr(np.column_stack([around, rng.normal(size=(9, 2))]), mode="r")
-    own = np.arange(7) > 4
-    parts, _, dropped = beyond(triangle, own)
-    assert dropped == 1
-    columns = np.column_stack([triangle[:, own] / np.sqrt((triangle[:, own]**2).sum(axis=0)), np.ones(7)])
-    basis = np.linalg.qr(triangle[:, [0, 2, 3, 4]])[0]
-    left = columns - basis @ (basis.T @ columns)
-    assert len(parts[0]) <= 5
-    assert np.abs(parts[0].T @ parts[0] - left.T @ left).max() < 1e-12 * 9
+    left, whole, *_ = beyond(np.column_stack([around, rng.normal(size=(9, 2))]), np.arange(7) > 4)
+    assert left.dropped == 1
+    basis = np.linalg.qr(whole[:, [0, 2, 3, 4]])[0]
+    rest = whole[:, 5:] - basis @ (basis.T @ whole[:, 5:])
+    assert len(left.ways[0]) <= 5
+    assert np.abs(left.ways[0].T @ left.ways[0] - rest.T @ rest).max() < 1e-12 * 9
 
 
 @pytest.mark.parametrize("turn", [
     lambda rows: [turning.Block(rows, 0)],
-    lambda rows: turning.fewer_rows([turning.Piece(rows, 0)]),
-    lambda rows: turning.fewer_rows([turning.Piece(rows, 2), turning.Piece(rows[:0, 2:], 0)]),
+    lambda rows: turning.fewer_rows([turning.Piece(rows, 0)], 2),
+    lambda rows: turning.fewer_rows([turning.Piece(rows, 2), turning.Piece(rows[:0, 2:], 0)], 2),
 ], ids=["as they are", "fewer", "fewer, the neighbours first"])
 def test_bright_pixels_round_no_dim_ones(turn):
     """Two bright pixels that two neighbours take away, after 30 that are 1e-8 of them and tell all of a bin: it is
@@ -116,15 +129,46 @@ def test_bright_pixels_round_no_dim_ones(turn):
     bright, dim = rng.normal(size=(2, 3)) + 2 * np.eye(2, 3), 1e-8 * rng.normal(size=(30, 3))
     left = dim[:, 2] - dim[:, :2] @ np.linalg.solve(bright[:, :2], bright[:, 2])      # but for 1e-16 of it
     rows = np.column_stack([np.vstack([dim, bright]), np.zeros(32)])
-    parts, _, _ = turning.rows_beyond(turn(rows), np.array([0, 1]), np.array([2]), norms=np.ones(3))
+    parts = turning.rows_beyond(list(turn(rows)), np.ones(4), 2).ways
     assert abs((parts[0][:, 0]**2).sum() / (left**2).sum() - 1) < 100 * EPS * len(rows)
+
+
+@pytest.mark.parametrize("seed", [13, 14, 25])
+def test_a_direction_of_which_next_to_nothing_is_left_takes_nothing_elsewhere(seed):
+    """Six neighbours on six pixels, one of which is all but the others' sum, take all of these, whatever rounding does;
+    a seventh is on two of them and on two of the eight that two bins have besides.
+
+    p = 1e-11 is left of the sixth column, and rounding, eps / p of that, which the seventh spreads on all that it
+    touches. So much of light gets there; of what fits leave, so much of that. Without a second look 2e-6 is wrong here.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.zeros((14, 10))
+    rows[:6, :6], rows[4:8, 6], rows[4:, 7:9], rows[:, 9] = (rng.normal(size=size) for size in ((6, 6), 4, (10, 2), 14))
+    rows[:6, 5] = rows[:6, :5].sum(axis=1) + 1e-10 * rows[:6, 5]
+    seventh = rows[6:8, 6] / np.linalg.norm(rows[6:8, 6])
+    left = rows[6:, 7:].copy()
+    left[:2] -= seventh[:, None] * (seventh @ left[:2])
+    v, sigma, u = np.linalg.svd(left[:, :2], full_matrices=False)
+
+    def ask(less=None, moved=0.0, way=0):
+        whole = rows * (1.0 + moved * (np.random.default_rng(way).integers(0, 2, rows.shape) * 2 - 1))
+        tail = whole[:, 7:] if less is None else whole[:, 7:] - whole[:, :7] @ less
+        return pixels.Patch(turning.fewer_rows([turning.Piece(np.column_stack([whole[:, :7], tail]), 7)], 3),
+                            np.array([0, 1]), 2, lambda: 7)
+
+    made = pixels.decorrelate(ask)
+    least = turning.rows_beyond(ask().blocks, np.sqrt((rows**2).sum(axis=0)), 3).least
+    bound = 100 * (EPS / least) ** 2 * np.linalg.norm(rows[:, 9])
+    assert 5e-12 < least < 1e-10
+    assert np.abs(made.product - u.T @ (v.T @ left[:, 2])).max() < bound
+    assert np.abs(made.root - u.T @ np.diag(sigma) @ u).max() < bound
+    assert not made.weak.any()
 
 
 def test_columns_on_too_few_pixels_depend_on_each_other_whatever_rounding_does():
     """Three columns of neighbours on two pixels, of two pieces, and one beside: three can be independent at most."""
-    pieces = [turning.Piece(np.array([[1.0, 0.0, 2.0, 5.0], [3.0, 1.0, 0.0, 5.0]]), 1),
-              turning.Piece(np.array([[2.0, 1.0, 7.0, 4.0, 5.0]]), 4)]
-    around = np.array([True, False, True, True, True])
-    assert _most_rows(iter(pieces), around) == 3
-    assert _most_rows(iter(pieces[:1]), around[:3]) == 2
-    assert _most_rows(iter(pieces[1:]), np.array([True, True, True, False])) == 1
+    pieces = [turning.Piece(np.array([[1.0, 2.0, 0.0, 5.0], [3.0, 0.0, 1.0, 5.0]]), 1),
+              turning.Piece(np.array([[2.0, 7.0, 4.0, 1.0, 5.0]]), 3)]
+    assert _most_rows(iter(pieces), 2) == 3
+    assert _most_rows(iter(pieces[:1]), 2) == 2
+    assert _most_rows(iter(pieces[1:]), 2) == 1

@@ -23,11 +23,12 @@ class PatchPixels:
         self._image, self._psf, self._fibres, self._wave, self._odd = image, psf, fibres, wave, odd
 
     def __call__(self, normal: Normal, x: Array, fibres: tuple[Sequence[int], int], bins: tuple[int, int], *,
-                 moved: float = 0.0, way: int = 0) -> Patch:
+                 moved: float = 0.0, way: int = 0, less: Array | None = None) -> Patch:
         """fibres: (around, own); x: (nfibre, nwave). Bins without weight have no light here either.
 
         moved: all pixels of all spots are raised or lowered by this fraction of themselves, which of them chosen at
         random; way: the seed
+        less: (columns, tail), see dense.pixels: multiples of surrounding fibres' columns by which the tail is less
         """
         around, own = fibres
         nfibre, nwave = x.shape
@@ -47,11 +48,12 @@ class PatchPixels:
         add_to_image(others, spots, np.where(inside, 0.0, x[lo:hi, start:stop]))
         light = np.where(ivar > 0.0, self._image.pix[box], 0.0) - others
         fibre, column = np.nonzero(inside & (normal.weight[lo:hi, start:stop] > 0.0))
-        order = np.argsort(spots.y0[fibre, column], kind="stable")
-        places = fibre[order], column[order]
-        numbers = np.where(places[0] == own - lo, places[1] - (bins[0] - start), -1)
-        pieces = partial(_pieces, spots, places, np.sqrt(ivar), light)
-        return Patch(fewer_rows(pieces()), numbers, bins[1] - bins[0], lambda: _most_rows(pieces(), numbers < 0))
+        mine = fibre == own - lo
+        order = np.flatnonzero(~mine)[np.argsort(spots.y0[fibre, column][~mine], kind="stable")]
+        places = (fibre[order], column[order]), (fibre[mine], column[mine])
+        numbers = column[mine] - (bins[0] - start)
+        pieces, tail = partial(_pieces, spots, places, np.sqrt(ivar), light), len(numbers) + 1
+        return Patch(fewer_rows(pieces(less), tail), numbers, bins[1] - bins[0], lambda: _most_rows(pieces(), tail))
 
     def _box(self, spots: Spots, inside: np.ndarray) -> tuple[slice, slice]:
         """The pixels of the CCD that those spots may touch."""
@@ -62,35 +64,46 @@ class PatchPixels:
         return rows, across
 
 
-def _most_rows(pieces: Iterator[Piece], around: np.ndarray) -> int:
+def _most_rows(pieces: Iterator[Piece], tail: int) -> int:
     """How many columns at most do not depend on others, whatever their numbers are: each needs a pixel of its own."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import structural_rank
 
-    rows, columns, first, begin = [], [], 0, 0
+    rows, columns, first, begin, last = [], [], 0, 0, 0
     for block, done in pieces:
-        row, column = np.nonzero(block[:, :-1])
+        row, column = np.nonzero(block[:, :-tail])
         rows.append(first + row)
         columns.append(begin + column)
-        first, begin = first + len(block), begin + done
+        first, begin, last = first + len(block), begin + done, begin + block.shape[1] - tail
     places = tuple(np.concatenate(each).astype(np.intc) for each in (rows, columns))    # scipy 1.13 accepts no others
-    seen = csr_array((np.ones(len(places[0])), places), shape=(first, len(around)))
-    return int(structural_rank(seen[:, around]))
+    return int(structural_rank(csr_array((np.ones(len(places[0])), places), shape=(first, last))))
 
 
-def _pieces(spots: Spots, places: tuple[IntArray, IntArray], root: Array, light: Array) -> Iterator[Piece]:
+def _pieces(spots: Spots, places: tuple[tuple[IntArray, IntArray], ...], root: Array, light: Array,
+            less: Array | None = None) -> Iterator[Piece]:
     """The good pixels of an image, whitened, some rows at a time, with the spots that they see.
 
-    places: fibres and bins of the spots, in order of their first rows; root: (ny, nx), 0 for masked pixels
+    places: fibres and bins of the spots around, in order of their first rows, and of the own ones; root: (ny, nx),
+    0 for masked pixels; less: see PatchPixels
     """
-    ny, nx = spots.stamps.shape[2:]
-    first, left, stamps = spots.y0[places], spots.x0[places], spots.stamps[places]
+    ny, around = spots.stamps.shape[2], places[0]
+    first = spots.y0[around]
     for top in range(0, len(root), ny):
         y, x = np.nonzero(root[top:top + ny])
-        scale, dark = root[top:top + ny][y, x], light[top:top + ny][y, x]
+        y += top
         begin, end = int(np.searchsorted(first, top - ny, side="right")), int(np.searchsorted(first, top + ny))
-        down, right = y[:, None] + (top - first[begin:end]), x[:, None] - left[begin:end]
-        inside = (down >= 0) & (down < ny) & (right >= 0) & (right < nx)
-        seen = stamps[np.arange(begin, end), np.where(inside, down, 0), np.where(inside, right, 0)]
-        block = np.column_stack([np.where(inside, seen, 0.0), dark]) * scale[:, None]
+        seen = _seen(spots, (around[0][begin:end], around[1][begin:end]), y, x)
+        tail = np.column_stack([_seen(spots, places[1], y, x), light[y, x]])
+        if less is not None:
+            tail -= seen @ less[begin:end]
+        block = np.column_stack([seen, tail]) * root[y, x][:, None]
         yield Piece(block, int(np.searchsorted(first, top, side="right")) - begin)
+
+
+def _seen(spots: Spots, places: tuple[IntArray, IntArray], y: IntArray, x: IntArray) -> Array:
+    """(pixels, spots): what pixels see of spots."""
+    ny, nx = spots.stamps.shape[2:]
+    down, right = y[:, None] - spots.y0[places], x[:, None] - spots.x0[places]
+    inside = (down >= 0) & (down < ny) & (right >= 0) & (right < nx)
+    seen = spots.stamps[(*places, np.where(inside, down, 0), np.where(inside, right, 0))]
+    return np.where(inside, seen, 0.0)

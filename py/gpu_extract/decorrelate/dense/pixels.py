@@ -36,7 +36,7 @@ class Patch(NamedTuple):
     """The pixels of a patch, those with ivar that its spots touch, by as many rows as say the same.
 
     blocks: whitened spots, in order of their rows, and the pixels' light less what all other bins put on them
-    own: (columns,) the bin of the wanted fibre that a column is, -1 for those of other fibres; size: its bins
+    own: (tail - 1,) the bin of the wanted fibre that a column of the tail is, ascending; size: its bins
     most: how many columns of other fibres can be independent at most, by which pixels they are on alone
     """
 
@@ -77,7 +77,7 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     """Q, Q 1 and Q x of a patch's own fibre; a bin without light has neither.
 
     ask: ask() is the patch, ask(moved=by, way=n) the same with all spots changed by this fraction of themselves, the
-    n-th way
+    n-th way, ask(less=by) the same with these multiples of other fibres' columns, (columns, tail), less in the tail
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, or what
@@ -85,7 +85,7 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     too far are weak (`_by_rounding`). Beside any weak bin those are whose `raised` is above ALMOST times what makes a
     bin weak by itself.
     """
-    made, around = _made(ask())
+    made, around = _made(ask)
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
     if min(around.least, made[0].raised.max(initial=1.0) ** -0.5) < CLEAR:
         weak |= _by_rounding(ask, made[0]._replace(weak=weak), around) & (made[0].sums != 0.0)
@@ -105,12 +105,14 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.
     changes what each takes away by less than a fiftieth of itself. Where there are no others, or these depend on them
     in spite of rounding, since there are too few pixels, what it moves is in proportion to it: a few ways of it tell
     how far it goes. Otherwise it decides what is taken away, and one way may show a thousandth of what another does.
-    More ways than one are tried where bins that are not weak otherwise ask for it. Beside a bin that is moved too far
-    those count as well whose `raised` is above WHOLE, but where a few ways tell, such as these move at all.
+    Where it decides, a second look (`_made`) would hide what rounding does. More ways than one are tried where bins
+    that are not weak otherwise ask for it. Beside a bin that is moved too far those count as well whose `raised` is
+    above WHOLE, but where a few ways tell, such as these move at all.
     """
-    one, hardly = quickly(partial(ask, moved=ROUNDING)), made.raised > WHOLE
+    certain, hardly = around.certain(), made.raised > WHOLE
+    one = quickly(partial(ask, moved=ROUNDING), again=certain)
     doubtful, far = moved(made, one, *BY_ROUNDING), moved(made, one, *BY_LITTLE)
-    if not around.certain():
+    if not certain:
         return doubtful | (_near(doubtful) & hardly)
     if ((doubtful | (_near(far) & hardly)) & ~far & ~made.weak).any():
         for n in range(1, WAYS):
@@ -119,24 +121,33 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.
     return far | (_near(far) & hardly & doubtful)
 
 
-def quickly(ask: Callable[..., Patch]) -> Rooted:
-    """The same without a second look at what is weak."""
-    return _made(ask())[0][0]
+def quickly(ask: Callable[..., Patch], *, again: bool = True) -> Rooted:
+    """The same without a look at what is weak; again: see `_made`."""
+    return _made(ask, again=again)[0][0]
 
 
-def _made(patch: Patch) -> tuple[list[Rooted], Around]:
-    """What a patch comes to, by each way to take the columns around that `rows_beyond` knows, and what became of
-    these."""
-    norms = np.zeros(len(patch.own))
+def _made(ask: Callable[..., Patch], *, again: bool = True) -> tuple[list[Rooted], Around]:
+    """What a patch comes to, by each way to take the columns around that `rows_beyond` knows, and what became of these.
+
+    again: where little is left of a column around, rounding over that turns the direction that it takes away. Then the
+    tail goes in once more as what those columns leave of it, pixel by pixel (`Left.fit`): in these directions next to
+    nothing is left, and none of it gets elsewhere.
+    """
+    patch = ask()
+    tail = len(patch.own) + 1
+    norms = np.zeros(patch.blocks[-1].begin + patch.blocks[-1].rows.shape[1])
     for rows, begin in patch.blocks:
-        norms[begin:begin + rows.shape[1] - 1] += (rows[:, :-1]**2).sum(axis=0)
+        squares = (rows**2).sum(axis=0)
+        norms[begin:begin + len(squares) - tail] += squares[:-tail]
+        norms[-tail:] += squares[-tail:]
     np.sqrt(norms, out=norms)
-    there = np.flatnonzero((norms > 0.0) & (patch.own >= 0))
-    mine = there[np.argsort(patch.own[there])]
-    around = np.flatnonzero((norms > 0.0) & (patch.own < 0))
-    ways, least, dropped = rows_beyond(patch.blocks, around, mine, norms=norms)
-    return ([_spread(_rooted(rows, norms[mine]), patch.own[mine], patch.size) for rows in ways],
-            Around(least, len(around) - dropped, dropped == 0, patch.most))
+    norms[-1] = 1.0
+    left = rows_beyond(patch.blocks, norms, tail)
+    if again and left.least < CLEAR:
+        left = rows_beyond(ask(less=left.fit(norms, tail)).blocks, norms, tail)
+    mine, reaching = np.flatnonzero(norms[-tail:-1]), int(np.count_nonzero(norms[:-tail])) - left.dropped
+    return ([_spread(_rooted(rows[:, [*mine, -1]], norms[-tail:][mine]), patch.own[mine], patch.size)
+             for rows in left.ways], Around(left.least, reaching, left.dropped == 0, patch.most))
 
 
 def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:

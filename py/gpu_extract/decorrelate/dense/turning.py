@@ -7,24 +7,26 @@ from typing import NamedTuple
 import numpy as np
 
 from gpu_extract.data import Array, IntArray
-from gpu_extract.lapack import lapack
+from gpu_extract.lapack import blas, lapack
 
 SURE = 1e-12     # of a column's length: a larger remainder exceeds the spots' own rounding of 1e-14
 NONE = 1e-15     # below that it is zero
+LOOSE = 4        # times as many rows as the tail has columns are collected before they are turned
 SOME = 240       # columns that are turned at a time,
 MUCH = 1e-3      # and what is left of those that are done with: rounding over that is no more than SURE
 BLOCK = 64       # columns that LAPACK works on at a time
 
 
 class Block(NamedTuple):
-    """Some rows of a triangle in steps, (rows, columns + 1), from column `begin` on; the last one is their light."""
+    """Some rows of a triangle in steps, (rows, columns + tail): the columns of other fibres from `begin` on, and the
+    tail, which are the columns of the wanted fibre and light."""
 
     rows: Array
     begin: int
 
 
 class Piece(NamedTuple):
-    """Some pixels, (pixels, columns + 1): the unfinished columns, and their light.
+    """Some pixels, (pixels, columns + tail): the unfinished columns, and the tail, as of a Block.
 
     done: number of first columns that no later piece contains
     """
@@ -33,30 +35,43 @@ class Piece(NamedTuple):
     done: int
 
 
-def fewer_rows(pieces: Iterable[Piece]) -> list[Block]:
-    """What pixels say, by no more rows than there are columns and one, turned piece by piece.
+def fewer_rows(pieces: Iterable[Piece], tail: int) -> list[Block]:
+    """What pixels say, by no more rows than there are columns, turned piece by piece.
 
     A piece is transformed together with the remainder of the one before; then the rows of finished columns are kept.
+    Rows that no column reaches but those of the tail are kept for the end.
     """
-    kept, left, begin = [], np.zeros((1, 0)), 0
+    kept, left, loose, begin = [], np.zeros((tail, 0)), np.zeros((tail, 0)), 0
     for block, done in pieces:
         new = block.shape[1] - len(left)
-        both = np.hstack([np.vstack([left[:-1], np.zeros((new, left.shape[1])), left[-1:]]), block.T])
-        length = np.sqrt((both[:-1]**2).sum(axis=1))
-        length[length == 0.0] = 1.0
+        both = np.hstack([np.vstack([left[:-tail], np.zeros((new, left.shape[1])), left[-tail:]]), block.T])
+        length = _lengths(both[:-tail])
         rows, rest = _finished(both, length[:done])
         kept.append(Block(rows.T, begin))
-        rows, light = _finished(rest, length[done:])
-        left = np.column_stack([rows, np.append(np.zeros(len(rows) - 1), np.linalg.norm(light))])
-        begin += done
-    return [*kept, Block(left.T, begin)]
+        left, rest = _finished(rest, length[done:])
+        loose, begin = np.hstack([loose, rest]), begin + done
+        if loose.shape[1] > LOOSE * tail:
+            loose = _fewest(loose)
+    return [*kept, Block(left.T, begin), Block(_fewest(loose).T, begin + len(left) - tail)]
+
+
+def _fewest(tail: Array) -> Array:
+    """(tail, rows): what the tail is on rows that nothing else reaches, by `tail` rows at most."""
+    rows, light = _finished(tail, _lengths(tail[:-1]))
+    return np.column_stack([rows, np.append(np.zeros(len(tail) - 1), np.linalg.norm(light))])
+
+
+def _lengths(columns: Array) -> Array:
+    """Of columns, (columns, rows), or 1 where that is 0."""
+    length: Array = np.sqrt((columns**2).sum(axis=1))
+    length[length == 0.0] = 1.0
+    return length
 
 
 def _finished(columns: Array, length: Array) -> tuple[Array, Array]:
     """The rows that the first columns reach, turned, and the others' elements in those that they do not.
 
-    columns: (columns + 1, rows), as for `_turned`; the last one is light; length: of the first ones before anything
-    was turned
+    columns: (columns, rows), as for `_turned`; length: of the first ones before anything was turned
     """
     done = len(length)
     triangle, _, turned, order = _turned(columns[:done] / length[:, None], columns[done:])
@@ -66,46 +81,84 @@ def _finished(columns: Array, length: Array) -> tuple[Array, Array]:
     return rows, turned[:, count:]
 
 
-def rows_beyond(blocks: list[Block], around: IntArray, mine: IntArray, *,
-            norms: Array) -> tuple[list[Array], float, int]:
-    """Columns `mine` and the light, turned, in the rows that columns `around` do not reach, and the least that is left
-    of one of these that does, all of length 1 by `norms`, and of how many no more than SURE is left.
+class _Step(NamedTuple):
+    """Some columns around that are done with, the first of `columns`.
 
-    Columns that may be rounding are left to reach nothing; where there are any, also taken at their word. SOME columns
-    of `around` at a time are turned, with the rows that have them: of which much is left, they are done with, and the
-    others wait for the end, when the largest are taken first. So no more is at hand than columns that meet.
+    triangle: (columns, done with) and turned: (further columns and tail, done with), in the rows that they reach; the
+    further columns begin with number `further`
     """
-    place, own = np.full(len(norms), -1), np.full(len(norms), -1)
-    place[around], own[mine] = np.arange(len(around)), np.arange(len(mine))
-    tail, done, waiting, left = len(mine) + 1, 0, 0, np.zeros((len(mine) + 1, 0))
+
+    triangle: Array
+    turned: Array
+    columns: IntArray
+    further: int
+
+
+class Left(NamedTuple):
+    """The tail in the rows that columns around do not reach, (rows, tail), by each way to take them (`rows_beyond`)."""
+
+    ways: list[Array]
+    least: float
+    dropped: int
+    steps: list[_Step]
+
+    def fit(self, norms: Array, tail: int) -> Array:
+        """(columns, tail): by how much of each column around the tail is fitted best."""
+        out = np.zeros((len(norms) - tail, tail))
+        for triangle, turned, columns, further in reversed(self.steps):
+            some = triangle.shape[1]
+            later = out[further:further + len(turned) - tail]
+            right = turned[-tail:].T - triangle[some:].T @ out[columns[some:]] - turned[:-tail].T @ later
+            if some:
+                out[columns[:some]] = blas.dtrsm(1.0, triangle[:some], right, lower=1, trans_a=1)
+        found: Array = out * norms[-tail:] / _unless(norms[:-tail])[:, None]
+        return found
+
+
+def _unless(norms: Array) -> Array:
+    """Of columns, 1 where there is nothing of them."""
+    return np.where(norms > 0.0, norms, 1.0)
+
+
+def rows_beyond(blocks: list[Block], norms: Array, tail: int) -> Left:
+    """The tail, turned, in the rows that columns around do not reach, and the least that is left of one of these that
+    does, all of length 1 by `norms`, and of how many no more than SURE is left, though there is something of them.
+
+    norms: (columns + tail,) lengths, 1 of light
+    Columns that may be rounding are left to reach nothing; where there are any, also taken at their word. SOME columns
+    around at a time are turned, with the rows that have them: of which much is left, they are done with, and the others
+    wait for the end, when the largest are taken first. So no more is at hand than columns that meet.
+    """
+    count, unit = len(norms) - tail, _unless(norms)
+    columns, done, left, steps = np.zeros(0, dtype=np.intp), 0, np.zeros((tail, 0)), list[_Step]()
     rest = deque(blocks)
     while True:
-        last = done + SOME >= len(around)
-        until = len(norms) + 1 if last else int(around[done + SOME - 1]) + 1
+        last = done + SOME >= count
+        until = count + 1 if last else done + SOME
         new = [rest.popleft() for _ in range(sum(block.begin < until for block in rest))]
-        reached = max((block.begin + block.rows.shape[1] - 1 for block in new), default=0)
-        opened = max(len(left) - waiting - tail, int(np.searchsorted(around, reached)) - done)
-        row = left.shape[1]
-        before, left = left, np.zeros((waiting + opened + tail, row + sum(len(block.rows) for block in new)))
-        for part in (slice(len(before) - tail), slice(-tail, None)):
-            left[part, :row] = before[part]
+        reached = count if last else max((block.begin + block.rows.shape[1] - tail for block in new), default=0)
+        waiting, row = len(columns), left.shape[1]
+        before, opened = left, max(len(left) - waiting - tail, reached - done)
+        left = np.zeros((waiting + opened + tail, row + sum(len(block.rows) for block in new)))
+        left[:len(before) - tail, :row], left[-tail:, :row] = before[:-tail], before[-tail:]
         for rows, begin in new:
-            here, end = slice(begin, begin + rows.shape[1] - 1), row + len(rows)
-            for places, first in ((place[here], waiting - done), (own[here], len(left) - tail)):
-                some = np.flatnonzero(places >= 0)
-                left[first + places[some], row:end] = (rows[:, some] / norms[here][some]).T
-            left[-1, row:end], row = rows[:, -1], end
+            wide, first, end = rows.shape[1] - tail, waiting + begin - done, row + len(rows)
+            left[first:first + wide, row:end] = (rows[:, :wide] / unit[begin:begin + wide]).T
+            left[-tail:, row:end], row = (rows[:, wide:] / unit[-tail:]).T, end
+        some = waiting + (opened if last else SOME)
+        triangle, pivots, turned, order = _turned(left[:some], left[some:])
+        columns = np.append(columns, np.arange(done, done + some - waiting))[order]
+        done += some - waiting
+        over = int(np.count_nonzero(pivots > (SURE if last else MUCH)))
+        steps.append(_Step(triangle[:, :over], turned[:, :over], columns, done))
         if last:
             break
-        triangle, pivots, turned, _ = _turned(left[:waiting + SOME], left[waiting + SOME:])
-        over = int(np.count_nonzero(pivots > MUCH))
-        waiting, done = waiting + SOME - over, done + SOME
+        waiting, columns = some - over, columns[over:]
         left = np.zeros((waiting + len(turned), left.shape[1] - over))
         left[:waiting, :triangle.shape[1] - over], left[waiting:] = triangle[over:, over:], turned[:, over:]
-    _, pivots, turned, _ = _turned(left[:len(left) - tail], left[len(left) - tail:])
-    sure, most = (int(np.count_nonzero(pivots > limit)) for limit in (SURE, NONE))
-    ways = [turned[:, rank:].T for rank in sorted({sure, most})]
-    return ways, float(pivots[:sure].min(initial=1.0)), len(left) - tail - sure
+    ways = [turned[:, rank:].T for rank in sorted({over, int(np.count_nonzero(pivots > NONE))})]
+    dropped = some - over - int(np.count_nonzero(norms[:count] == 0.0))
+    return Left(ways, float(pivots[:over].min(initial=1.0)), dropped, steps)
 
 
 def _turned(some: Array, others: Array) -> tuple[Array, Array, Array, IntArray]:
