@@ -7,6 +7,8 @@ from problems import make
 
 # what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
 FINDS = {
+    "bins that the reference in double precision divided by zero for, where as many digits as it takes are needed":
+        "seed 3002640: one, r0, 2 x 27 bins of 0.6 A, 27.65% masked",
     "bins with 0.37 of their information, flagged since a column around that no pixel is left for was called rounding":
         "seed 830450: islands, tails, 5 x 11 bins of 0.6 A, 86.89% masked",
     "neighbours that take less of S than rounding may, in the wide band, 6e-8 sigma of a spectrum of 31 sigma":

@@ -13,7 +13,9 @@ from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case,
 from gpu_extract.assemble import BY_BIN
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, Legendre, PsfModel, with_series
+from gpu_extract.oracle import expected_image
 from gpu_extract.simulate import SimConfig, simulate
+from gpu_extract.spots import make_spots, select
 
 Problem = tuple[Image, PsfModel, ExtractConfig]
 APART, OFF = 2e-8, 1e-9      # sigma of the flux; of ivar relative to itself, and of R
@@ -116,6 +118,65 @@ def test_spectra_are_linear_in_the_pixels(core: str) -> None:
     for frame in frames[1:]:
         np.testing.assert_array_equal(frame.ivar, frames[0].ivar)
         np.testing.assert_array_equal(frame.resolution, frames[0].resolution)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_q_is_symmetric(core: str) -> None:
+    """R = Q / s and ivar = s^2, so that sqrt(ivar_i) R_ij = sqrt(ivar_j) R_ji: of the diagonals that are stored."""
+    frame = extracted(*problem(core))
+    root = np.sqrt(frame.ivar)
+    for k in range(1, frame.ndiag + 1):
+        above, below = (root[:, :-k] * frame.resolution[:, frame.ndiag - k, k:],
+                        root[:, k:] * frame.resolution[:, frame.ndiag + k, :-k])
+        assert np.abs(above - below).max() < 2 * OFF * root.min()
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("bins", [slice(0, 45), slice(30, None)], ids=["first", "last"])
+def test_part_of_a_range_has_the_same_spectra(core: str, bins: slice) -> None:
+    """With light on both sides, which pads solve for; R of bins whose neighbours are in both."""
+    image, psf, config = problem(core)
+    whole = extracted(image, psf, config)
+    wave = whole.wave[bins]
+    part = extracted(image, psf, replace(config, wavelength=(float(wave[0]), float(wave[-1]), 0.8)))
+    inner = slice(whole.ndiag, -whole.ndiag)
+    assert in_sigma(part, whole.flux[:, bins]).max() < APART
+    assert relative(part.ivar, whole.ivar[:, bins]).max() < OFF
+    assert np.abs(part.resolution - whole.resolution[..., bins])[..., inner].max() < OFF
+    np.testing.assert_array_equal(part.mask, whole.mask[:, bins])
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_fibre_without_a_good_pixel_is_as_one_that_is_not_there(core: str) -> None:
+    image, psf, config = problem(core)
+    spots = make_spots(psf, (1, 2), np.arange(*psf.wavelength_range, 0.1))
+    ivar = image.ivar.copy()
+    for y, x in zip(spots.y0[0].tolist(), spots.x0[0].tolist(), strict=True):
+        ivar[y - 1:y + psf.stamp[0] + 1, max(x - 1, 0):x + psf.stamp[1] + 1] = 0.0
+    others = [0, 2]
+    frame, without = (extracted(Image(image.pix, ivar), some, config) for some in (psf, select(psf, others)))
+    assert not frame.ivar[1].any() and without.ivar.all()
+    assert in_sigma(without, frame.flux[others]).max() < APART
+    assert relative(frame.ivar[others], without.ivar).max() < OFF
+    assert np.abs(frame.resolution[others] - without.resolution).max() < OFF
+    np.testing.assert_array_equal(frame.mask[others], without.mask)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_trace_that_leaves_the_ccd_and_comes_back(core: str) -> None:
+    """Columns beyond the CCD's edge are as masked ones, though pads of fibres that the edge cuts off are measured with
+    the edge. Most of the light of the first fibre is beyond it in the middle, and hardly any at the ends."""
+    _, psf, config = problem(core)
+    bend = psf.x.plus(np.array([8.0, 0.0, 8.0]))
+    bent, first = replace(psf, x=bend), 15
+    photons = np.random.default_rng(3).uniform(100.0, 200.0, (psf.nfibre, 250))
+    light = expected_image(bent, range(psf.nfibre), 6000.0 + 0.8 * np.arange(250), photons, psf.shape)
+    ivar = np.where(np.arange(psf.shape[1]) < first, 0.0, 1.0 / (light + 9.0))
+    cut = replace(bent, x=bend.plus(-float(first)), shape=(psf.shape[0], psf.shape[1] - first))
+    masked = extracted(Image(light, ivar), bent, config)
+    beyond = extracted(Image(light[:, first:].copy(), ivar[:, first:].copy()), cut, config)
+    assert masked.pixmask_fraction[0].max() > 0.5 and masked.pixmask_fraction[0].min() < 0.15
+    assert_close(beyond, masked)
 
 
 def test_r_is_the_same_however_many_diagonals_are_stored() -> None:

@@ -52,6 +52,9 @@ def _inverse_root(covariance: Array) -> Array:
     """
     error = np.sqrt(np.diag(covariance))
     inverse = np.linalg.inv(covariance / error / error[:, None])
+    if not np.diag(inverse).all():
+        raise InternalError(f"double precision does not tell {len(error)} bins of a fibre apart: please report this "
+                            "with the image")
     unit = 1 / np.sqrt(np.abs(np.diag(inverse)))
     factor = _cholesky(inverse * unit * unit[:, None]) / (unit * error)[:, None]
     value, vector, _, work, _, info = scipy.linalg.lapack.dgejsv(factor, joba=0, jobu=0, jobv=3)
