@@ -223,7 +223,7 @@ def _chosen(task: Task, state: State) -> Task:
     firm &= (state.flux < ODD * expected) & (state.flux * ODD > expected)
     count = len(np.unique(task.spots.line[firm]))
     if count < FEWEST:
-        full = int((state.variance > 1e29).sum())
+        full = int(np.isinf(state.variance).sum())
         raise BundleError(f"{count} of {len(np.unique(task.spots.line))} lines have light that can be fitted, at least "
                           f"{FEWEST} are needed" + (f" ({full} spots are saturated or masked)" if full else ""))
     return replace(task, firm=firm)

@@ -307,11 +307,14 @@ def _square(rows: Array) -> Array:
 
 
 def fluxes(scene: Scene, groups: Sequence[IntArray], blocks: Sequence[Array], light: Array) -> tuple[Array, Array]:
-    """Electrons that fit the light (flat, without continuum) best, and their variances: (nspot,) each."""
+    """Electrons that fit the light (flat, without continuum) best, and their variances: (nspot,) each; 0 and infinite
+    without a good pixel."""
     stamps = scene.stamps
-    pull = ((scene.weight * light)[stamps.place] * stamps.image[:, 0].reshape(len(stamps.x), -1)).sum(axis=1)
+    images = stamps.image[:, 0].reshape(len(stamps.x), -1)
+    pull = ((scene.weight * light)[stamps.place] * images).sum(axis=1)
+    seen = ((scene.weight[stamps.place] > 0) & (images != 0)).any(axis=1)
     found, variance = np.empty(len(pull)), np.empty(len(pull))
     for group, gram in zip(groups, blocks, strict=True):
         inverse = np.linalg.inv(gram)
         found[group], variance[group] = inverse @ pull[group], np.diag(inverse)
-    return found, variance
+    return found, np.where(seen, variance, np.inf)

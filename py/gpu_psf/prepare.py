@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.data import Array, Core, Image, IntArray, Legendre, PsfModel
+from gpu_extract.passes.variance import ReadNoise, believed, given_read_noise
 from gpu_extract.spots import select
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
 from gpu_psf.series import legendre, legvander, series_at
 from gpu_psf.tail import with_tail
 
 RIM = 4                  # pixels around the cut-out, in addition to a stamp
+FAINT = 1e-4             # of the light of a line: fainter lines that cannot be separated from it are nothing beside it
 SAMPLES = 48             # wavelengths at which a series is sampled to be fitted by another one
 
 
@@ -99,7 +101,7 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
 def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple[IntArray, IntArray]:
     """Numbers of the lines that fall on the CCD, and of those among them that cannot be separated from a neighbour.
 
-    apart: pixels that two lines must be apart
+    apart: pixels that two lines must be apart; lines that are nothing beside a nearer one are in neither
     """
     low, high = frame.range
     inside = np.flatnonzero((lines.wave > low) & (lines.wave < high))
@@ -112,9 +114,11 @@ def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple
     on = (y > -RIM) & (y < frame.start.shape[0] + RIM)
     inside, y, fibre = inside[on], y[on], fibre[on]
     near = (np.abs(np.subtract.outer(y, y)) < apart) & (fibre[:, np.newaxis] == fibre)
-    counts = lines.strength[inside] > 1e-4 * lines.strength[inside][:, np.newaxis]
     np.fill_diagonal(near, False)
-    return inside, inside[(near & counts).any(axis=1)]
+    strength = lines.strength[inside]
+    nothing = strength < FAINT * strength[:, np.newaxis]        # the second beside the first
+    close, lost = (near & ~nothing).any(axis=1), (near & nothing).any(axis=0)
+    return inside[~lost], inside[close & ~lost]
 
 
 def make_spots(frame: Frame, lines: Lines, chosen: IntArray, nexposure: int) -> Spots:
@@ -142,23 +146,38 @@ def cut_out(images: Sequence[Image], frame: Frame, now: Parameters, config: FitC
     for n, image in enumerate(images):
         low = max(x0, 0)
         high = max(min(x1, image.pix.shape[1]), low)
-        into = np.s_[rim:rim + ny, low - x0:high - x0]
-        part = np.s_[:, low:high]
-        good = image.ivar[part] > 0
-        value[n][into] = np.where(good | np.isfinite(image.pix[part]), image.pix[part], 0.0)     # 0 times NaN is NaN
-        variance[n][into] = np.where(good, read_variance(image, part), np.inf)
+        into, part = np.s_[rim:rim + ny, low - x0:high - x0], np.s_[:, low:high]
+        known = np.isfinite(image.pix[part])
+        value[n][into] = np.where(known, image.pix[part], 0.0)     # 0 times NaN is NaN
+        variance[n][into] = np.where(known & (image.ivar[part] > 0),
+                                     read_noise(image, slice(low, high), frame.start.shape[1]).squared(
+                                         (0, 0), known.shape), np.inf)
     return Pixels(value, variance, x0, -rim, np.arange(value.shape[1]))
 
 
-def read_variance(image: Image, part: tuple[slice, slice]) -> Array | float:
-    """Variance of the pixels without light, electron^2."""
-    if image.noise is not None:
-        return np.asarray(image.noise[part], np.float64) ** 2
-    if image.read_noise is not None:
-        return float(image.read_noise) ** 2
-    ivar, pix = image.ivar[part], image.pix[part]
-    good = ivar > 0
+def read_noise(image: Image, columns: slice, width: int) -> ReadNoise:
+    """The read noise of some columns, counted from the first of them; width: of the CCD.
+
+    It is that of READNOISE, else of the header's amplifiers, else of the image. It is compared with the ivar of pixels
+    without light, from which it is derived where none is given, or one in another unit.
+    """
+    noise = None if image.noise is None else image.noise[:, columns]
+    part = Image(image.pix[:, columns], image.ivar[:, columns], image.cards, None, image.read_noise, noise)
+    split = image.shape[0] // 2, width // 2 - columns.start
+    found = given_read_noise(part, split)
+    if found is None and part.read_noise:
+        found = _everywhere(part.read_noise, split, "header")
+    return believed(found, part, split) or _everywhere(_of_faint(part), split, "ivar")
+
+
+def _everywhere(noise: float, split: tuple[int, int], source: str) -> ReadNoise:
+    return ReadNoise(np.full((2, 2), noise), split, source)
+
+
+def _of_faint(image: Image) -> float:
+    """Read noise from the ivar of the fainter half of the pixels, where none is without light."""
+    good = image.ivar > 0
     if not good.any():
         return 1.0
-    faint = good & (pix <= np.median(pix[good]))
-    return max(float(np.median(1 / ivar[faint] - np.maximum(pix[faint], 0))), 1e-6)
+    faint = good & (image.pix <= np.median(image.pix[good]))
+    return max(float(np.median(1 / image.ivar[faint] - np.maximum(image.pix[faint], 0))), 1e-6) ** 0.5

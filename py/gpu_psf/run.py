@@ -136,8 +136,9 @@ def _quality(fit: Fit) -> dict[str, float | int]:
     """Chi squared, and the sums that give the error of the model."""
     state, task = fit.state, fit.task
     excess, light = model_error(task, state)
+    lit = int(np.isfinite(state.variance).sum())            # spots on good pixels
     return {"chi2": state.chi2, "npix": state.npixel, "nspot": int(task.firm.sum()), "lines": int((fit.nline > 0).any()
-            and len(np.unique(task.spots.line[task.firm]))), "npar": len(task.spots) + state.now.vector().size,
+            and len(np.unique(task.spots.line[task.firm]))), "npar": lit + state.now.vector().size,
             "excess": excess, "light": light, "odd": odd_share(task, state),
             "apart": float(arcs_apart(task, state)[0].max())}
 

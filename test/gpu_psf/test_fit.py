@@ -13,7 +13,7 @@ from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import Fit, Status, _unsaturated, fit_bundle
 from gpu_psf.prepare import cut_out, parameters_of, psf_of
 from gpu_psf.prior import ALONE
-from gpu_psf.run import fit_psf
+from gpu_psf.run import SPOTS, _quality, _spots, fit_psf
 from gpu_psf.sound import BundleError, arcs_apart, check_cores, check_error, check_reach
 
 
@@ -136,6 +136,41 @@ def test_lines_too_close_and_saturated_ones_are_left_out(small: Small) -> None:
     assert small.lines.wave[4] not in used
     assert bright not in used
     assert errors(small, fit).stamp < 1.5 * errors(small, small.fit).stamp
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5])
+def test_what_is_nothing_beside_a_line_is_no_line(small: Small, strength: float) -> None:
+    """The bright lines were left out as well, so that the list was said to be of another lamp."""
+    wave = np.concatenate([small.lines.wave, small.lines.wave[4:9] + 0.5])
+    light = np.concatenate([small.lines.strength, np.full(5, strength)])
+    order = np.argsort(wave)
+    fit = fit_bundle([small.arc], small.start, FIBRES, Lines(wave[order], light[order]), FitConfig())
+    np.testing.assert_array_equal(fit.state.now.vector(), small.fit.state.now.vector())
+
+
+def test_lines_without_a_strength_are_too_close_as_well(small: Small) -> None:
+    """None was brighter than the other, so both were fitted, 0.3 pixels apart."""
+    wave = np.insert(small.lines.wave, 5, small.lines.wave[4] + 0.3)
+    fit = fit_bundle([small.arc], small.start, FIBRES, Lines(wave, np.zeros(len(wave))), FitConfig())
+    assert not np.isin(wave[4:6], fit.task.spots.wave).any()
+
+
+def test_a_spot_without_a_good_pixel_has_no_certainty(small: Small) -> None:
+    """The variance of its flux was 1, and it counted as a parameter."""
+    ivar = small.arc.ivar.copy()
+    ivar[small.arc.shape[0] // 2:] = 0.0
+    fit = fit_bundle([replace(small.arc, ivar=ivar)], small.start, FIBRES, small.lines, FitConfig())
+    rows, lost = _spots(fit), fit.state.stamps.y > small.arc.shape[0] / 2 + 10
+    names = list(SPOTS.names or ())
+    assert lost.sum() > 20
+    for name in ("FLUX", "IVAR", "FIRM"):
+        assert (rows[lost, names.index(name)] == 0).all()
+    seen = fit.state.stamps.y < small.arc.shape[0] / 2 - 10
+    np.testing.assert_allclose(rows[seen, 6], _spots(small.fit)[seen, 6], rtol=0.05)
+    dark = int(np.isinf(fit.state.variance).sum())
+    assert lost.sum() <= dark and _quality(fit)["npar"] == len(rows) - dark + fit.state.now.vector().size
+    with pytest.raises(BundleError, match=r"at least 4 are needed \(75 spots are saturated or masked\)"):
+        fit_bundle([replace(small.arc, ivar=0 * ivar)], small.start, FIBRES, small.lines, FitConfig())
 
 
 def test_a_pixel_at_the_saturation_counts_as_saturated(small: Small) -> None:

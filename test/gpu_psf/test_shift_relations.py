@@ -82,3 +82,12 @@ def test_what_masked_pixels_hold_changes_no_bit() -> None:
         pix, odd = image.pix.copy(), noise.copy()
         pix[ivar == 0], odd[ivar == 0] = value, value
         np.testing.assert_array_equal(shifts(shift_psf(replace(known, pix=pix, noise=odd), start(), LINES)), found)
+
+
+def test_a_pixel_that_is_no_number_is_masked_whatever_its_ivar() -> None:
+    """One beside the traces was taken for noise: the image was said to have no light."""
+    image, at = seen(), np.s_[RIM + 40:RIM + 60:5, RIM + 15:RIM + 35:5]
+    pix, ivar = image.pix.copy(), image.ivar.copy()
+    pix[at], ivar[at] = np.nan, 0.0
+    masked = shift_psf(replace(image, pix=pix, ivar=ivar), start(), LINES)
+    np.testing.assert_array_equal(shifts(shift_psf(replace(image, pix=pix), start(), LINES)), shifts(masked))

@@ -75,19 +75,23 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
     Raises InputError if there is no read noise, and for an image that is not in electrons.
     """
     split = image.shape[0] // 2, width // 2
-    ivar, pix, rows = _sample(image)
-    dark = _of_dark_pixels(ivar, pix, rows, split)
-    found = _given(image, split)
-    if found is not None and dark is not None and not _agree(found, dark):
-        found = None
+    found = believed(given_read_noise(image, split), image, split)
     if found is None:
-        if dark is None:
-            raise InputError("the read noise is unknown: the image has no READNOISE, no OBSRDNA to D in its header, "
-                             "and no good pixels without light to derive it from; give one of these, or --passes 1")
-        found = ReadNoise(dark, split, "ivar")
+        raise InputError("the read noise is unknown: the image has no READNOISE, no OBSRDNA to D in its header, and no "
+                         "good pixels without light to derive it from; give one of these, or --passes 1")
+    ivar, pix, rows = _sample(image)
     noise = np.concatenate([found.squared((int(row), 0), (1, pix.shape[1])) for row in rows])
     _check_electrons(ivar, pix, noise)
     return found
+
+
+def believed(given: ReadNoise | None, image: Image, split: tuple[int, int]) -> ReadNoise | None:
+    """The given read noise, unless there is none or it is in another unit than the ivar of the pixels without light:
+    then the read noise that follows from these, or None where there are too few."""
+    dark = _of_dark_pixels(*_sample(image), split)
+    if dark is None or (given is not None and _agree(given, dark)):
+        return given
+    return ReadNoise(dark, split, "ivar")
 
 
 def too_quiet(noise: ReadNoise | None) -> str:
@@ -125,8 +129,8 @@ def _of_dark_pixels(ivar: Array, pix: Array, rows: np.ndarray, split: tuple[int,
     return np.where(np.isnan(found), np.nanmedian(found), found)
 
 
-def _given(image: Image, split: tuple[int, int]) -> ReadNoise | None:
-    """The read noise of the image or its header; None if they have none that is usable."""
+def given_read_noise(image: Image, split: tuple[int, int]) -> ReadNoise | None:
+    """The read noise of READNOISE or of the header's amplifiers; None if neither is usable."""
     if image.noise is not None:
         usable = np.isfinite(image.noise) & (image.noise > 0)
         if usable.any():

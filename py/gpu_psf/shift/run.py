@@ -10,7 +10,7 @@ from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.spots import centres, select
 from gpu_psf.data import Lines
 from gpu_psf.own_lines import wavelengths
-from gpu_psf.prepare import read_variance
+from gpu_psf.prepare import read_noise
 from gpu_psf.shift.across import across, half_window
 from gpu_psf.shift.along import Marks, along, brightest, choose_all, sky_lines
 from gpu_psf.shift.scan import across_scores, along_scores, peak
@@ -76,7 +76,7 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
         found = shift_psf(image, select(psf, range(first, last)), lines, config)
         dx, dy = (replace(shift, beside=(first, psf.nfibre - last)) for shift in (found.x, found.y))
         return replace(found, psf=moved_by(psf, dx, dy), x=dx, y=dy)
-    noise = _noise(image)
+    noise = _noise(image, psf.shape[1])
     marks = choose_all(psf, sky_lines() if lines is None else lines)
     count = sum(len(mine.chosen) for mine in marks)
     if lines is not None and not count:
@@ -109,12 +109,12 @@ def _approach(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],
                      "camera; give its own PSF")
 
 
-def _noise(image: Image) -> float:
+def _noise(image: Image, width: int) -> float:
     """The typical read noise, electron, of good pixels only: READNOISE may hold anything under a mask."""
-    some = np.s_[::16, ::16]
-    good = image.ivar[some] > 0
-    variance = np.broadcast_to(read_variance(image, some), good.shape)[good]
-    return float(np.sqrt(np.median(variance))) if len(variance) else 1.0
+    good, noise = image.ivar[::16, ::16] > 0, read_noise(image, slice(0, image.shape[1]), width)
+    every = np.concatenate([noise.squared((row, 0), (1, image.shape[1]))[:, ::16]
+                            for row in range(0, image.shape[0], 16)])
+    return float(np.sqrt(np.median(every[good]))) if good.any() else 1.0
 
 
 def _range(psf: PsfModel) -> tuple[float, float]:

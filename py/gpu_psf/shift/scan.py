@@ -73,4 +73,5 @@ def _cut(image: Image, rows: tuple[np.ndarray, int], columns: tuple[np.ndarray, 
         (column >= 0) & (column < image.shape[1]))[..., np.newaxis, :]
     at = (np.clip(row, 0, image.shape[0] - 1)[..., np.newaxis],
           np.clip(column, 0, image.shape[1] - 1)[..., np.newaxis, :])
-    return np.where(inside & (image.ivar[at] > 0), image.pix[at], 0.0).astype(np.float64)
+    good = inside & (image.ivar[at] > 0) & np.isfinite(image.pix[at])
+    return np.where(good, image.pix[at], 0.0).astype(np.float64)
