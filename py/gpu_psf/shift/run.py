@@ -5,13 +5,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from gpu_extract.data import Image, PsfModel
+from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.spots import centres, select
 from gpu_psf.data import Lines
 from gpu_psf.own_lines import wavelengths
 from gpu_psf.prepare import read_noise
-from gpu_psf.shift.across import across, half_window
+from gpu_psf.shift.across import ROWS, across, half_window
 from gpu_psf.shift.along import Marks, along, brightest, choose_all, sky_lines
 from gpu_psf.shift.scan import across_scores, along_scores, peak
 from gpu_psf.shift.surface import Moments, Surface, fit_surface, level, moved_by, raised
@@ -89,7 +89,7 @@ def shift_psf(image: Image, psf: PsfModel, lines: Lines | None = None, config: S
     dx, dy, _ = near
     dx, dy, reference = _step(image, noise, moved_by(psf, dx, dy), (dx, dy), marks, FINE, (0.1, True))
     if (unsure := dx.error() / dx.spread) > UNSURE:
-        raise InputError(f"the light on the traces gives the shift to only {unsure:.2f} pixels, must be {UNSURE} or "
+        raise InputError(f"the light on the traces gives the shift to only {unsure:.3f} pixels, must be {UNSURE} or "
                          "better: give a longer exposure, or a lower degree")
     return ShiftedPsf(moved_by(psf, dx, dy), dx, dy, reference, count)
 
@@ -168,16 +168,22 @@ def _step(image: Image, noise: float, psf: PsfModel, so_far: tuple[Surface, Surf
     """Improved shifts; psf: moved by the shifts so far. Raises InputError without light."""
     dx, dy = so_far
     low, high = psf.wavelength_range
-    seen = across(image, noise, psf, np.linspace(low, high, stretches + 2)[1:-1], how)
-    total = float(seen.light.sum() / np.sqrt(max(seen.variance.sum(), noise * noise)))
+    wave = np.linspace(low, high, stretches + 2)[1:-1]
+    seen, often = across(image, noise, psf, wave, how), _overlap(psf, wave)
+    total = float(seen.light.sum() / np.sqrt(max(seen.variance.sum(), noise * noise) * often))
     if not total > LEAST_LIGHT:
         raise InputError(f"the light on the traces of {psf.name} is {max(total, 0):.0f} times its noise, must be "
                          f"{LEAST_LIGHT:.0f} or more: the image has no light, or it lies elsewhere; check that image "
                          "and PSF belong together")
-    dx, lines = fit_surface(dx, seen), _seen_lines(image, noise, psf, marks, how)
+    dx, lines = fit_surface(dx, seen, often), _seen_lines(image, noise, psf, marks, how)
     if lines is None:
         return dx, replace(dy, coeff=np.zeros_like(dy.coeff)), Reference.NONE
     return dx, fit_surface(dy, lines), Reference.LINES
+
+
+def _overlap(psf: PsfModel, wave: Array) -> float:
+    """How many stretches around these wavelengths share a row: several on a short detector."""
+    return max(ROWS / float(np.median(np.abs(np.diff(centres(psf, (0, psf.nfibre), wave)[0])))), 1.0)
 
 
 def _seen_lines(image: Image, noise: float, psf: PsfModel, marks: Sequence[Marks],

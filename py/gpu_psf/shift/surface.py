@@ -87,8 +87,9 @@ def raised(surface: Surface, by: float) -> Surface:
     return replace(surface, coeff=coeff)
 
 
-def fit_surface(before: Surface, moments: Moments) -> Surface:
-    """The shifts from the moments, which are measured on traces moved by `before`, added to it.
+def fit_surface(before: Surface, moments: Moments, often: float = 1.0) -> Surface:
+    """The shifts from the moments, which are measured on traces moved by `before`, added to it; often: the number of
+    moments that each pixel is in.
 
     Minimises the sum of (moment - light shift)^2 / variance. Where the shift is 0, a moment's mean is 0 whatever its
     light is, so that the noise of the light does not bias what the steps converge to.
@@ -108,8 +109,9 @@ def fit_surface(before: Surface, moments: Moments) -> Surface:
     scatter = spread = told = 1.0
     for _ in range(ROUNDS):
         rows, told = scaled[kept], spread
-        matrix = rows.T @ rows / (scatter * spread) ** 2 + known
-        step = _solved(matrix, rows.T @ target[kept] / (scatter * spread) ** 2 - known @ before.coeff)
+        error = (scatter * spread) ** 2 * often
+        matrix = rows.T @ rows / error + known
+        step = _solved(matrix, rows.T @ target[kept] / error - known @ before.coeff)
         left = target - scaled @ step
         scatter, kept = _scatter(left), np.abs(left) < CLIP * scatter
         sums, squares = (np.bincount(of_wave, kept * pull * part) for part in (left, pull))
