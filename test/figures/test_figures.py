@@ -12,6 +12,7 @@ from gpu_extract.data import OUTPUTS, Card, Frame, SpecMask
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.figures import difference_plot, qa_page
 from gpu_extract.figures.canvas import CATEGORIES, grid, mask_category, new_figure, pooled, save
+from gpu_extract.figures.difference import _map
 from gpu_extract.figures.spectra import blurred_truth, choose_view, columns_shown, wave_of
 from gpu_extract.io.frame import write_frame
 from gpu_extract.oracle import evaluate, expected_image
@@ -212,6 +213,25 @@ def test_difference_maps_hold_what_is_judged(cutout):
         assert np.nanmax(getattr(maps, field)) == table[field].maximum
         np.testing.assert_array_equal(np.isnan(getattr(maps, field)), frame.pixmask_fraction >= 0.5)
     assert not maps.mask.any()
+
+
+def test_bins_without_a_number_are_drawn_as_the_worst(cutout, tmp_path):
+    """They were left grey, as those that are not judged."""
+    frame = cutout.reference
+    fibre, bin_ = np.argwhere(frame.pixmask_fraction < 0.1)[40]
+    one = {name: getattr(frame, name).copy() for name in ("flux", "ivar", "resolution")}
+    for values in one.values():
+        values[fibre, ..., bin_] = np.nan
+    maps = difference_maps(replace(frame, **one), frame, "frame")
+    for field in one:
+        values = getattr(maps, field)
+        assert list(map(tuple, np.argwhere(np.isinf(values)))) == [(fibre, bin_)]
+        np.testing.assert_array_equal(np.isnan(values), frame.pixmask_fraction >= 0.5)
+        figure = new_figure(2, 2)
+        drawn = _map(figure.subplots(), values, (0, 1, 0, 1)).get_array()
+        assert drawn[fibre, bin_] == np.nanmax(drawn) and not np.ma.getmaskarray(drawn)[fibre, bin_]
+    difference_plot(tmp_path / "where.png", maps)
+    assert is_png(tmp_path / "where.png")
 
 
 def test_program_draws_where_frames_differ(cutout, tmp_path, capsys):

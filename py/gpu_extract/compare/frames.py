@@ -106,7 +106,8 @@ def compare_frames(frame: Frame, reference: Frame, limits: Limits | str | None =
 class Differences:
     """Maps of differences: all (nfibre, nwave) over the common fibres (numbers) and wavelengths.
 
-    flux in sigma; ivar of the ratio; resolution: the largest of the bin's elements; NaN where not judged
+    flux in sigma; ivar of the ratio; resolution: the largest of the bin's elements; NaN where not judged, infinite
+        where the frame has no number
     mask: whether any of the compared bits differ
     """
 
@@ -121,12 +122,16 @@ class Differences:
 def difference_maps(frame: Frame, reference: Frame, limits: Limits | str | None = None) -> Differences:
     """The differences that `compare_frames` judges, bin by bin. Raises the same InputError."""
     limits, pair = _paired(frame, reference, limits)
-    worst = np.full(pair.good.shape, -np.inf)
+    worst = np.full(pair.good.shape, np.nan)
     for difference, judged in pair.resolution():
-        worst[judged] = np.maximum(worst[judged], difference[judged])
-    flux, ivar = (np.where(pair.good, values, np.nan) for values in (pair.flux(), pair.ivar()))
-    return Differences(reference.fibres[pair.fibres[1]], reference.wave[pair.waves[1]], flux, ivar,
-                       np.where(np.isfinite(worst), worst, np.nan), pair.mask(limits.mask_bits))
+        worst[judged] = np.fmax(worst[judged], _or_infinite(difference[judged]))
+    flux, ivar = (np.where(pair.good, _or_infinite(values), np.nan) for values in (pair.flux(), pair.ivar()))
+    return Differences(reference.fibres[pair.fibres[1]], reference.wave[pair.waves[1]], flux, ivar, worst,
+                       pair.mask(limits.mask_bits))
+
+
+def _or_infinite(values: Array) -> Array:
+    return np.where(np.isnan(values), np.inf, values)
 
 
 def limits_for(reference: Frame) -> str:

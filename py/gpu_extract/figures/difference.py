@@ -39,20 +39,20 @@ def difference_plot(path: FileName, differences: "Differences", *, title: str = 
 
 
 def _map(ax: "Axes", values: Array, extent: tuple[float, float, float, float]) -> object:
-    """Draw a logarithmic map of the values, up to the largest."""
+    """Draw a logarithmic map of the values, up to the largest number; infinite ones have its colour."""
     from matplotlib.colors import LogNorm
 
     ax.set_facecolor(MASKED)
-    judged = np.isfinite(values)
-    worst = pooled(np.where(judged, np.maximum(values, 1e-16), -1.0), COLUMNS, worst=True)
-    high = max(float(values[judged].max()), 1e-12) if judged.any() else 1.0
-    return ax.imshow(np.where(worst < 0, np.nan, worst), origin="lower", aspect="auto", extent=extent,
+    worst = pooled(np.where(np.isnan(values), -1.0, np.maximum(values, 1e-16)), COLUMNS, worst=True)
+    numbers = values[np.isfinite(values)]
+    high = max(float(numbers.max()), 1e-12) if len(numbers) else 1.0
+    return ax.imshow(np.where(worst < 0, np.nan, np.minimum(worst, high)), origin="lower", aspect="auto", extent=extent,
                      interpolation="nearest", cmap="magma_r", norm=LogNorm(max(high * 1e-6, 1e-15), high))
 
 
 def _share(ax: "Axes", values: Array, colour: str, unit: str) -> None:
     """Draw the share of bins above each difference."""
-    judged = np.sort(values[np.isfinite(values)])
+    judged, lost = np.sort(values[np.isfinite(values)]), np.count_nonzero(np.isinf(values))
     if len(judged) == 0:
         ax.text(0.5, 0.5, "nothing judged", ha="center", transform=ax.transAxes, fontsize=8)
         return
@@ -65,7 +65,8 @@ def _share(ax: "Axes", values: Array, colour: str, unit: str) -> None:
     ax.set_yscale("log")
     ax.grid(alpha=0.3, lw=0.4)
     median, p99, maximum = np.quantile(judged, [0.5, 0.99, 1])
-    ax.text(0.04, 0.04, f"{len(judged)} bins [{unit}]\nmedian {median:.1e}\n99 % {p99:.1e}\nmax {maximum:.1e}",
+    more = f"\nNaN or infinite: {lost}" if lost else ""
+    ax.text(0.04, 0.04, f"{len(judged)} bins [{unit}]\nmedian {median:.1e}\n99 % {p99:.1e}\nmax {maximum:.1e}{more}",
             transform=ax.transAxes, fontsize=8, color=INK, va="bottom")
     tidy(ax, ylabel="share of bins above")
 
