@@ -15,13 +15,22 @@ from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
 from gpu_psf.series import legendre
 from gpu_psf.solve import State, Task, first_look, iterate
-from gpu_psf.sound import BundleError, check_arcs, check_beside, check_cores, check_error, check_lines, check_reach
+from gpu_psf.sound import (
+    COVERED,
+    BundleError,
+    check_arcs,
+    check_beside,
+    check_cores,
+    check_error,
+    check_lines,
+    check_reach,
+    check_spots,
+)
 from gpu_psf.stamps import centres, make_stamps
 from gpu_psf.unlisted import light_of_no_line
 
 APART = 1.5                 # pixels between lines that can be separated
 SIGNAL = 5.0                # signal to noise from which on a spot moves traces and shapes
-COVERED = 0.7               # of a spot's light on good pixels
 ODD = 3.0                   # factor from the light that is expected from line and fibre
 FEWEST = 4                  # lines that a bundle must have
 NEARBY = 2, 3               # pixels (x, y) by which a bundle may be shifted against its camera
@@ -114,6 +123,7 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
         state = iterate(task, state, LATE[-1:], shapes=True)
     check_arcs(task, state)
     check_cores(task, state)
+    check_spots(task, state)
     check_error(task, state)
     check_beside(task, state, pixels)
     check_reach(task, state, (config.reach[0] + FARTHER, config.reach[1] + FARTHER))

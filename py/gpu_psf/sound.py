@@ -5,12 +5,15 @@ import numpy as np
 
 from gpu_extract.data import Array
 from gpu_psf.data import Lines, Pixels
+from gpu_psf.light import expected_light
 from gpu_psf.prepare import parameters_of
 from gpu_psf.register import explained
 from gpu_psf.solve import State, Task, look_at_others
 from gpu_psf.stamps import centres, make_stamps, project
 
 SEEN, LIGHT = 0.9, 0.7      # least share of the list's brighter lines that are seen, or of the light that they explain
+COVERED = 0.7               # of a spot's light on good pixels, at least, for it to move traces and shapes
+LIKE = 0.7                  # least share of the spots with expected light that look like it
 BRIGHT = 20.0               # signal to noise of a spot whose core is checked
 CORE, ODD = 0.25, 0.3       # share of a spot's peak that bounds its core; largest share of odd pixels in cores
 WRONG = 0.15                # largest relative error of the model beyond noise
@@ -46,13 +49,34 @@ def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole:
                           "light are needed: give the list of this lamp, or a nearer starting PSF")
 
 
+def check_spots(task: Task, state: State) -> None:
+    """Raise BundleError where many spots are not firm although line and fibre let expect light: then the other spots
+    are at places of the list by chance. Only those between the first and last firm one of a fibre count, because an
+    amplifier may be dark."""
+    spots, firm, shape = task.spots, task.firm, np.maximum(state.stamps.image[:, 0], 0.0)
+    covered = (shape.reshape(len(spots), -1) * _usable(task, state)).sum(axis=1) > COVERED * shape.sum(axis=(1, 2))
+    first, last = np.full((2, task.frame.nfibre), [[np.inf], [-np.inf]])
+    np.minimum.at(first, spots.fibre[firm], spots.wave[firm])
+    np.maximum.at(last, spots.fibre[firm], spots.wave[firm])
+    expected = covered & (expected_light(spots, state.flux, firm) > TOLD * np.sqrt(state.variance))
+    expected &= (spots.wave >= first[spots.fibre]) & (spots.wave <= last[spots.fibre])
+    like = int((expected & firm).sum())
+    if like < LIKE * expected.sum():
+        raise BundleError(f"{like} of {int(expected.sum())} spots look as the others of their line and fibre let "
+                          f"expect, {100 * LIKE:.0f} % must: give the list of this lamp, or a nearer starting PSF")
+
+
+def _usable(task: Task, state: State) -> np.ndarray:
+    """Which pixels of the stamps are neither masked nor left out, (nspot, npixel)."""
+    return np.asarray((np.isfinite(task.pixels.read_variance.ravel()) & ~task.left_out)[state.stamps.place])
+
+
 def odd_share(task: Task, state: State) -> float:
     """Share of the pixels in the cores of bright spots that are left out as odd."""
     stamps, spots = state.stamps, task.spots
     shape = stamps.image[:, 0].reshape(len(spots), -1)
     bright = state.flux > BRIGHT * np.sqrt(state.variance)
-    usable = (np.isfinite(task.pixels.read_variance.ravel()) & ~task.left_out)[stamps.place]
-    core = usable & (shape > CORE * shape.max(axis=1, keepdims=True)) & bright[:, np.newaxis]
+    core = _usable(task, state) & (shape > CORE * shape.max(axis=1, keepdims=True)) & bright[:, np.newaxis]
     odd = core & (state.weight[stamps.place] == 0)
     return float(odd.sum() / max(core.sum(), 1))
 

@@ -14,7 +14,7 @@ from gpu_psf.fit import Fit, Status, _unsaturated, fit_bundle
 from gpu_psf.prepare import cut_out, parameters_of, psf_of
 from gpu_psf.prior import ALONE
 from gpu_psf.run import SPOTS, _quality, _spots, fit_psf
-from gpu_psf.sound import BundleError, arcs_apart, check_cores, check_error, check_reach
+from gpu_psf.sound import BundleError, arcs_apart, check_cores, check_error, check_reach, check_spots
 
 
 def errors(small: Small, fit: Fit) -> Errors:
@@ -294,6 +294,21 @@ def test_odd_cores_and_large_residuals_are_refused(small: Small) -> None:
     left_out = np.where(np.arange(len(state.weight)) % 2, state.weight, 0.0)
     with pytest.raises(BundleError, match="cores of bright lines disagree with the fit, at most 30 %"):
         check_cores(task, replace(state, weight=left_out))
+
+
+def test_spots_that_should_be_bright_and_are_not_are_refused(small: Small) -> None:
+    """Every fourth spot may look otherwise, not every second one; those at a fibre's ends, and masked ones, do not
+    count: an amplifier may be dark."""
+    task, state = small.fit.task, small.fit.state
+    number = task.spots.line
+    check_spots(task, state)
+    check_spots(replace(task, firm=(number + task.spots.fibre) % 4 < 3), state)
+    ends = (number >= 5) & (number < 11)
+    check_spots(replace(task, firm=ends), state)
+    with pytest.raises(BundleError, match="37 of 72 spots look as the others of their line and fibre let expect, 70 %"):
+        check_spots(replace(task, firm=(number + task.spots.fibre) % 2 == 0), state)
+    masked = replace(task.pixels, read_variance=np.full_like(task.pixels.read_variance, np.inf))
+    check_spots(replace(task, firm=(number + task.spots.fibre) % 2 == 0, pixels=masked), state)
 
 
 @pytest.mark.parametrize(("seed", "error"), [(1, 0.2), (1, 0.6), (2, 0.4), (2, 0.8)])

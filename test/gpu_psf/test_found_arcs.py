@@ -31,6 +31,8 @@ FINDS = {
         "seed 234: wrong gain, weak, upside down",
     "another arc upside down, whose traces moved by more than they were to be looked for":
         "seed 319: cosmics, uneven, upside down",
+    "half of an upside-down arc's bright spots are not where the list has them: y off by 12 pixels, chi2 1.6":
+        "seed 300038: faint fibres, upside down",
     "a long gap in the list itself, in which traces bend by 0.2 pixel":
         "seed 377: uneven, unlisted",
     "an amplifier that is partly dark: a gap that is just short enough, 0.3 pixel":
