@@ -1,18 +1,44 @@
-"""The oldest versions of libraries that work. setup.cfg requires the same, but a clone that is not installed uses
-whatever it finds.
+"""The oldest versions of libraries that work, and the memory that they need. setup.cfg requires the same versions, but
+a clone that is not installed uses whatever it finds.
 
 Before numpy 2.0 a float64 number times a float32 array is float32, and results are off by its rounding. scipy before
 1.13 was not made for that numpy, and astropy before 7.1 cannot read a packed MASK. numba's version is the one with
 which all tests passed: 0.60 sometimes refused a kernel's arguments.
 """
+import mmap
+import os
 import re
 from types import ModuleType
 
 OLDEST = {"numpy": (2, 0), "scipy": (1, 13), "numba": (0, 68), "astropy": (7, 1)}
+_ROOM = 470 << 20                # bytes of address space that loading the libraries and a tiny frame take (measured)
+_ROOM_OF_THREAD = 90 << 20       # bytes that each further thread of numpy's and scipy's OpenBLAS takes (measured)
 
 
 class TooOldError(ImportError):
     """A library is too old."""
+
+
+class NoRoomError(MemoryError):
+    """The libraries do not fit into the memory that the process may use."""
+
+
+def check_room(threads: int | None) -> None:
+    """Raise NoRoomError if the libraries cannot be loaded with so much memory (ulimit -v), before they are loaded.
+
+    While it is loaded, OpenBLAS asks for refused memory without end, or ends the process with exit code 1.
+
+    threads: of OpenBLAS; None: one for each core, as it does by itself
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    further = min(threads or cores, cores) - 1               # it starts no more threads than there are cores
+    needed = _ROOM + further * _ROOM_OF_THREAD
+    try:
+        mmap.mmap(-1, needed, mmap.MAP_PRIVATE).close()
+    except OSError as error:
+        fewer = ", or use fewer threads (OPENBLAS_NUM_THREADS=1)" if further else ""
+        raise NoRoomError(f"{needed >> 20} MB of address space, which the libraries need, are refused: raise the limit "
+                          f"(ulimit -v, or the memory of the job){fewer}") from error
 
 
 def check_version(library: ModuleType) -> None:

@@ -31,6 +31,7 @@ from gpu_extract.errors import ExitCode, InputError, check_local
 from gpu_extract.io.frame import read_frame, write_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf
+from gpu_extract.libraries import NoRoomError, check_room
 from gpu_extract.simulate import SimConfig
 from gpu_extract.simulate.header import fibermap_of
 from gpu_extract.simulate.instrument import psf_model
@@ -188,6 +189,39 @@ def test_libraries_that_do_not_fit_into_memory():
     """With little memory allowed (ulimit -v), numpy cannot be loaded."""
     error = ImportError("libscipy_openblas64_.so: failed to map segment from shared object")
     assert explain(error) == explain(MemoryError())
+
+
+@pytest.mark.parametrize("words", [
+    "gpu_compare a b", "gpu_extract -i a -p b -o c.fits", "gpu_extract --device-info", "gpu_simulate -o c.fits",
+    "gpu_psf shift -i a -p b -o c.fits", "gpu_psf fit -i a -p b -o c.fits", "gpu_stress gemm",
+    "gpu_extract_exposure --simulate 1 -o c"])
+def test_memory_that_is_too_little_for_the_libraries(words, tmp_path):
+    """With about 420 MB allowed, OpenBLAS asked for more without end, and no signal but SIGKILL ended it; with less, it
+    ended with exit code 1, or an internal error came from llvmlite."""
+    program, *options = words.split()
+    done = subprocess.run(["bash", "-c", 'ulimit -v 250000; exec "$@"', "_", sys.executable, BIN / program, *options],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and "of address space, which the libraries need, are refused: raise the limit" in line
+    assert not any(tmp_path.iterdir())
+
+
+def test_threads_need_memory(monkeypatch):
+    """As many as there are cores, which OpenBLAS does not exceed."""
+    refused = []
+
+    def no_mmap(_, size, flags):
+        refused.append(size)
+        raise OSError
+
+    monkeypatch.setattr("gpu_extract.libraries.mmap.mmap", no_mmap)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    for threads, of_openblas, said in ((1, 1, False), (2, 2, True), (3, 3, True), (8, 3, True), (None, 3, True)):
+        with pytest.raises(NoRoomError) as caught:
+            check_room(threads)
+        assert refused[-1] == refused[0] + (of_openblas - 1) * (refused[1] - refused[0] if of_openblas > 1 else 0)
+        assert ("OPENBLAS_NUM_THREADS" in str(caught.value)) == said
+    assert refused[1] > refused[0]
 
 
 @pytest.mark.parametrize("size", [16, 20, 200])
@@ -484,3 +518,44 @@ def test_lines_for_a_closed_standard_error_go_nowhere(monkeypatch: pytest.Monkey
     finally:
         log.handlers[:] = handlers
         log.setLevel(level)
+
+
+@pytest.mark.parametrize(("program", "number"), [
+    ("gpu_extract", signal.SIGINT), ("gpu_compare", signal.SIGTERM), ("gpu_psf", signal.SIGINT),
+    ("gpu_perf", signal.SIGINT), ("gpu_stress", signal.SIGHUP), ("mps_wrapper", signal.SIGINT)])
+def test_a_signal_while_a_program_loads(program, number, tmp_path):
+    """In the first tenth of a second, Ctrl-C printed a traceback of Python's imports, and SIGTERM ended it without a
+    word. One of several ranks speaks."""
+    (tmp_path / "argparse.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n")      # is imported first
+    command = [sys.executable, BIN / program, "--version"]
+    for rank, lines in (("0", 1), ("1", 0)):
+        environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+                   "PMI_RANK": rank}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, len(done.stderr.splitlines())) == (ExitCode.START_AGAIN, lines)
+        assert done.stderr in ("", f"{program}: error: stopped on request before any work; start again\n")
+
+
+def test_a_signal_to_a_program_without_handlers_of_its_own(tmp_path):
+    """SIGTERM, as from scancel, ended gpu_simulate without a word, and left its temporary files."""
+    begun = tmp_path / "begun"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, threading, time\n"
+        "def wait():\n"
+        "    while 'gpu_extract.simulate' not in __import__('sys').modules: time.sleep(0.001)\n"
+        f"    open({str(begun)!r}, 'w').close(); os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
+        "threading.Thread(target=wait, daemon=True).start()\n")
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run([sys.executable, BIN / "gpu_simulate", "--camera", "tiny", "-o", "x.fits"], cwd=tmp_path,
+                          env=environ, capture_output=True, text=True, timeout=60)
+    assert begun.exists() and done.returncode == ExitCode.START_AGAIN
+    assert done.stderr.splitlines()[-1].startswith("gpu_simulate: error: interrupted; files under their final names")
+
+
+def test_a_script_that_uses_the_programs_keeps_its_handlers(tmp_path):
+    """The handlers of the start are those of a program, and not of whoever imports one."""
+    script = tmp_path / "mine.py"
+    script.write_text("import signal\nbefore = [signal.getsignal(n) for n in (2, 15, 1)]\n"
+                      "import gpu_extract.cli.compare\n"
+                      "assert before == [signal.getsignal(n) for n in (2, 15, 1)]\n")
+    subprocess.run([sys.executable, script], check=True, timeout=60)

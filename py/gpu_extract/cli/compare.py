@@ -2,7 +2,7 @@
 import argparse
 from collections.abc import Sequence
 
-from gpu_extract.cli.common import Parser, add_common_options, printable, run_main, say
+from gpu_extract.cli.common import Parser, add_common_options, printable, run_main, say, set_threads
 from gpu_extract.errors import ExitCode
 from gpu_extract.io.atomic import check_target
 
@@ -47,6 +47,7 @@ def build_parser() -> Parser:
 
 def compare(args: argparse.Namespace) -> int:
     """Read, judge, print; 0 or 1."""
+    set_threads(None)
     from gpu_extract.compare import compare_frames, difference_maps
     from gpu_extract.io.frame import read_frame
 

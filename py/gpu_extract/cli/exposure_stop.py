@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from gpu_extract.cli import end_early
 from gpu_extract.cli.common import ENDING, complain, take_signals
 from gpu_extract.cli.ranks import find_launch
 from gpu_extract.errors import ExitCode
@@ -33,7 +34,8 @@ def ends_on_signals(prog: str, numbers: tuple[signal.Signals, ...] = SIGNALS) ->
         take_signals(numbers, signal.SIG_IGN)
         if find_launch() is None:
             for number, handler in before.items():
-                take_signals((number,), handler, always=True)
+                if handler is not end_early:
+                    take_signals((number,), handler, always=True)
             atexit.register(take_signals, numbers, signal.SIG_IGN)
 
 

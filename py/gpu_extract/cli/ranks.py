@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpu_extract.cli.common import complain, explain, log
+from gpu_extract.cli.common import check_memory, complain, explain, log
 from gpu_extract.errors import ExitCode, InputError, is_interruption
 from gpu_extract.perf.clock import sleep
 from gpu_extract.seams import Comm
@@ -67,6 +67,7 @@ class Instead(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
                  values: str | Sequence[Any] | None, option_string: str | None = None) -> NoReturn:
+        check_memory()
         parser.exit(self.const(option_string, values) if speaks() else ExitCode.DONE)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import check_threads, log, on_terminal, run_main, show_progress
+from gpu_extract.cli.common import check_memory, check_threads, log, on_terminal, run_main, show_progress
 from gpu_extract.cli.performance import facts
 from gpu_extract.cli.simulate_options import build_parser
 from gpu_extract.errors import ExitCode, InputError
@@ -51,6 +51,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, str | None]:
 def simulate_frame(args: argparse.Namespace) -> int:
     """After parsing: simulate, write, and report."""
     check_threads(args.threads)
+    check_memory()
     config = config_of(args)
     paths = _outputs(args)
     grid = _reference_grid(args, config)

@@ -1,7 +1,8 @@
 """gpu_psf: the PSF of a fibre spectrograph from exposures of arc lamps."""
+import argparse
 from collections.abc import Sequence
 
-from gpu_extract.cli.common import Parser, add_common_options, loading, run_main
+from gpu_extract.cli.common import Parser, add_common_options, check_memory, loading, run_main
 from gpu_extract.cli.ranks import run_kept, speaks
 from gpu_psf.cli import fit, preprocess, shift, start
 
@@ -33,9 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run gpu_psf; returns its exit code."""
     def run() -> int:
         with loading():
-            return run_main(build_parser, lambda args: int(args.body(args)), argv, speaks=speaks())
+            return run_main(build_parser, _body, argv, speaks=speaks())
 
     return run_kept(PROG, run)
+
+
+def _body(args: argparse.Namespace) -> int:
+    if "threads" not in args:                # with that option, the command says how many
+        check_memory()
+    return int(args.body(args))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpu_extract.cli.common import run_main, say, set_threads, stop_when_asked
+from gpu_extract.cli.common import check_memory, run_main, say, set_threads, stop_when_asked
 from gpu_extract.cli.device_info import ask_vendor, show_devices
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
 from gpu_extract.errors import ExitCode, InputError
@@ -58,6 +58,8 @@ def _test(args: argparse.Namespace) -> int:
     check_timeout(args.timeout)
     if args.threads is not None:
         set_threads(args.threads)
+    else:
+        check_memory()
     devices = devices_of(args.devices, spec.module)
     from gpu_stress.workers import run_workers, share, work_as_one, worker_argv
     if args.worker is not None:

@@ -15,6 +15,7 @@ from gpu_extract.cli.common.process import (
     ENDING,
     THREAD_VARIABLES,
     at_least,
+    check_memory,
     check_threads,
     loaded,
     loading,

@@ -2,14 +2,16 @@
 import argparse
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
+from gpu_extract.cli import ENDING, end_early
 from gpu_extract.cli.common.messages import complain, let_go, start_logging
-from gpu_extract.cli.common.process import drop_no_threads, settings_elsewhere
+from gpu_extract.cli.common.process import drop_no_threads, settings_elsewhere, stop_when_asked, take_signals
 from gpu_extract.errors import ExitCode, GpuExtractError, is_interruption
-from gpu_extract.libraries import TooOldError
+from gpu_extract.libraries import NoRoomError, TooOldError
 
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of a write without a file name
 _ROOT = os.path.realpath(f"{__file__}/../../../..")
@@ -26,9 +28,12 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     speaks: False for a rank that leaves common error messages to another rank
     """
     parser = build()
+    early = signal.getsignal(signal.SIGTERM) is end_early      # a program without handlers of its own
     if os.path.realpath(sys.path[-1]) == _ROOT:      # bin/ of sources that are not installed; for subprocesses
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
     try:
+        if early:
+            stop_when_asked()
         args = parser.parse_args(argv)
         settings_elsewhere()
         drop_no_threads()
@@ -42,6 +47,8 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
             complain(parser.prog, message, error)
         return code
     finally:
+        if early:                                # the exit code is settled
+            take_signals(ENDING, signal.SIG_IGN)
         let_go()
 
 
@@ -56,6 +63,8 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
                 "dependencies, or use a Python that has it", ExitCode.INPUT)
     if isinstance(error, TooOldError):
         return f"{error} ({sys.executable})", ExitCode.INPUT
+    if isinstance(error, NoRoomError):
+        return str(error), ExitCode.INPUT
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+from gpu_extract.cli import ENDING
 from gpu_extract.config import MOST_THREADS
 from gpu_extract.errors import InputError
+from gpu_extract.libraries import check_room
 
 # of the numerical libraries
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-# SIGTERM comes with scancel and at a time limit; SIGINT is Ctrl-C; SIGHUP comes when a terminal is closed
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _held: list[bool] = []            # whether garbage collection is suspended
 
 T = TypeVar("T")
@@ -88,6 +88,13 @@ def set_threads(threads: int | None) -> None:
             os.environ[variable] = str(threads)
         else:
             os.environ.setdefault(variable, usual)
+    check_memory()
+
+
+def check_memory() -> None:
+    """Raise NoRoomError if the numerical libraries do not fit into memory; to be called before they are loaded."""
+    given = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
+    check_room(next((int(text) for text in given if _counts(text)), None))
 
 
 def drop_no_threads() -> None:
