@@ -123,6 +123,8 @@ def test_truncated_files(refused, files, tmp_path, option):
         assert "truncated" in refused(option, tmp_path / f"{name}.fits") or name == "stub"
     (tmp_path / "half.fits.gz").write_bytes(packed[: len(packed) // 2])
     refused(option, tmp_path / "half.fits.gz", words="its gzip stream breaks off")
+    (tmp_path / "more.fits.gz").write_bytes(packed + b"more")
+    refused(option, tmp_path / "more.fits.gz", words="or other bytes follow its end")
 
 
 @pytest.mark.parametrize("option", ["-i", "-p"])

@@ -97,6 +97,17 @@ def test_targets_that_cannot_be_files(tmp_path):
         pass
 
 
+def test_a_link_to_an_open_pipe_is_no_target():
+    """As /dev/stdout is before `| less`: it was noticed only when the file was written, after the work."""
+    ends = os.pipe()
+    try:
+        with pytest.raises(OutputError, match="not a regular file"):
+            check_target(f"/proc/self/fd/{ends[1]}")
+    finally:
+        for end in ends:
+            os.close(end)
+
+
 def test_a_folder_that_may_not_be_written():
     """Root may write everywhere, so the question is asked as somebody else."""
     folder = Path(tempfile.mkdtemp())

@@ -80,7 +80,7 @@ def check_target(path: FileName, *, endings: tuple[str, ...] = (), make: str | N
     endings: allowed endings of the name, else InputError is raised; make: a folder that will be made if missing
     """
     target = Path(os.path.realpath(file_name(path)))
-    kind = _kind(target, path)
+    kind = _kind(Path(path), path)           # not of the target: where /dev/stdout is a pipe, it leads to no name
     if kind == stat.S_IFDIR:
         raise OutputError(f"{path}: is a folder; give the name of a file in it")
     if kind not in (None, stat.S_IFREG):

@@ -129,7 +129,8 @@ class Unpacked(Source):
         try:
             piece = self._coming[0].result()
         except EOFError as error:
-            raise InputError("truncated: its gzip stream breaks off; fetch it again") from error
+            raise InputError("truncated: its gzip stream breaks off, or other bytes follow its end; fetch it again") \
+                from error
         except (OSError, Corrupt) as error:
             raise InputError(f"its gzip stream is corrupt ({error}); fetch it again") from error
         if piece:
