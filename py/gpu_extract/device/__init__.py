@@ -1,1 +1,1 @@
-"""A rank's bundles on a device: pieces, memory, streams, and what goes back to the CPU."""
+"""A rank's bundles on a device: pieces, memory, streams, and the work that returns to the CPU."""

@@ -1,4 +1,4 @@
-"""Threads of the host: they do what a device leaves to the CPU while it goes on, and fill pinned memory for it."""
+"""Threads of the host: they do the work that a device leaves to the CPU, and fill pinned memory for it."""
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,29 +12,30 @@ Work = Callable[[], None]
 
 
 class Crew:
-    """Does works on up to `threads` threads; where that is one, in the caller's, at once.
+    """Does jobs on up to `threads` threads; if that is one, at once in the caller's thread.
 
-    The threads start when there is work for them, and stay, with the work space that is theirs, until `close`. After an
-    error nothing more is begun, until `finish` has raised it.
+    The threads start when there is work for them. They and their work space stay until `close`. After an error no job
+    is started until `finish` has raised it.
     """
 
     def __init__(self, threads: int):
         self.threads = threads
         self._pool = self._new_pool()
         self._todo: deque[Work] = deque()
-        self._running = 0       # changed by these threads alone: an interruption is not theirs
+        self._running = 0       # changed by these threads alone, which no signal interrupts
         self._error: BaseException | None = None
         self._change = Condition()
 
     @property
     def share(self) -> int:
-        """The threads that each work may use, where all that are not finished take the same."""
+        """The threads that each job may use if all unfinished jobs use equally many."""
         return max(self.threads // max(self._running + len(self._todo), 1), 1)
 
     def add(self, works: Sequence[Work], *, first: bool = False) -> None:
-        """Have works done; they may add others.
+        """Queue jobs; they may add others.
 
-        first: before all that were not begun: what is under way is finished first, and its memory is free for the next
+        first: put them before all that have not started, so that what is in progress is finished, and its memory freed,
+            before anything new begins
         """
         if self.threads == 1:
             for work in works:
@@ -51,7 +52,7 @@ class Crew:
                 self._pool.submit(self._next)
 
     def _next(self) -> None:
-        """Do the next work, if it was not dropped."""
+        """Do the next job, if it was not dropped."""
         with self._change:
             if not self._todo:
                 return
@@ -59,7 +60,7 @@ class Crew:
             self._running += 1
         try:
             work()
-        except BaseException as error:      # it is the caller's, in `finish`
+        except BaseException as error:      # `finish` raises it in the caller's thread
             with self._change:
                 self._error = self._error or error
                 self._todo.clear()
@@ -71,7 +72,7 @@ class Crew:
         self._change.wait_for(lambda: not self._running and not self._todo)
 
     def finish(self) -> None:
-        """Wait until all is done; raises the error of the first work that had one, after all others have ended."""
+        """Wait until all jobs have ended; then raises the first error, if there was any."""
         with self._change:
             self._wait()
             error, self._error = self._error, None
@@ -80,7 +81,7 @@ class Crew:
 
     @contextmanager
     def nothing_left(self) -> Iterator[None]:
-        """Whatever ends the block, no work goes on after it: what was not begun is dropped where there was an error."""
+        """Context after which no job runs, however it ends: after an error, jobs that have not started are dropped."""
         try:
             yield
             self.finish()
@@ -92,7 +93,7 @@ class Crew:
             raise
 
     def each(self, function: Callable[[T], None], items: Sequence[T], most: int) -> None:
-        """Call `function` for every item, on up to `most` threads, and wait; nothing else is under way then."""
+        """Call `function` for every item, on up to `most` threads, and wait; no other jobs may be in progress."""
         count = min(most, self.threads, len(items))
         with self.nothing_left():
             self.add([partial(_all, function, items[n::count]) for n in range(count)])
@@ -101,7 +102,7 @@ class Crew:
         return ThreadPoolExecutor(self.threads, "left to the CPU")
 
     def close(self) -> None:
-        """End the threads; they start again when they are needed."""
+        """End the threads; they start again when needed."""
         self._pool.shutdown()
         self._pool = self._new_pool()
 

@@ -1,8 +1,7 @@
-"""The banded core on a device: all fibres of a piece at once, every decision taken on the device.
+"""The banded core on a device: all fibres of a piece at once, with every decision made on the device.
 
-The mathematics and the limits are those of decorrelate.banded and narrow.schur. What is left to the CPU is marked
-FAILED: fibres whose narrow band does not hold, and those with more than device_tables.DEEPEST fibres in a row that
-matter to each other.
+The mathematics and the limits are those of decorrelate.banded and narrow.schur. Fibres that are left to the CPU are
+marked FAILED: those whose narrow band does not hold, and those with chains of more than device_tables.DEEPEST fibres.
 """
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,17 +25,17 @@ from gpu_extract.device.device_tables import Sizes
 from gpu_extract.device.memory import Arrays, Slot, tables_on
 from gpu_extract.seams import Recorder
 
-MOST_SHARE = 1e-6   # of S, that the couplings to farther fibres are first compared with
+MOST_SHARE = 1e-6   # of S, to which the couplings to farther fibres are first compared
 EXTENDED = 4        # columns of an inverse that a lane of `extend` makes in bands of icov
-ASKED_TWICE = 13    # widest band in which a team (of 16) has the registers for two questions, by what it reads once
-TOGETHER = 9        # widest band in which a thread has the registers for more: a pole that is summed with others, ...
-SOLVED = 2          # ... so many sums of poles at once that `substitute` solves for
+ASKED_TWICE = 13    # widest band in which a team of 16 has the registers for two questions, and reads once
+TOGETHER = 9        # widest band in which a thread has the registers to sum poles, and for more sums in `substitute`:
+SOLVED = 2          # so many sums of poles at once
 
 
 class BandedCore:
-    """Decorrelates pieces of one shape; its work arrays are made once.
+    """Decorrelates pieces of one shape; its work arrays are allocated once.
 
-    room: these arrays, None: it takes them of the device. Raises what the device raises where memory is exhausted.
+    room: these arrays, None: it allocates them. Raises the device's error if memory is exhausted.
     """
 
     def __init__(self, device: Device, shape: PieceShape, limits: Limits | None = None, *,
@@ -55,7 +54,7 @@ class BandedCore:
         return Sizes.of(shape).arrays()
 
     def run(self, normal: PieceNormal, out: PieceOut, stream: Any, recorder: Recorder) -> None:
-        """Queue everything for one piece of at most the shape's bundles; nothing is waited for.
+        """Queue everything for one piece of at most the shape's bundles, without waiting.
 
         recorder: times the steps (perf.recorder)
         """
@@ -68,7 +67,7 @@ class BandedCore:
 
 @dataclass(frozen=True)
 class _Run:
-    """One piece on its way; known: what kernels ask for, by the names that it has in headers: arrays and numbers."""
+    """The run of one piece; known: arguments of kernels, arrays and numbers, by their names in the headers."""
 
     device: Device
     sizes: Sizes
@@ -79,15 +78,15 @@ class _Run:
 
     @property
     def bins(self) -> int:
-        """Of all fibres."""
+        """Bins of all fibres."""
         return self.sizes.shape.nwave * self.fibres
 
     def launch(self, kernel: TextKernel, lanes: int, /, **own: Any) -> None:
-        """Queue a kernel; own: arguments that are not known by their names."""
+        """Queue a kernel; own: arguments that are not in `known`, or have another name there."""
         self.device.launch(kernel, lanes, kernel.bound(own, self.known), self.stream)
 
     def all(self, recorder: Recorder) -> None:
-        """All steps."""
+        """Queue all steps."""
         s = self.sizes.shape
         with recorder.device_span("eliminate"):
             self.prepare()
@@ -96,7 +95,7 @@ class _Run:
         with recorder.device_span("measure"):
             self.measure(0)
             self.tells({"BLOCK_TELLS": 0}, self.blocks(0), None, TOLD, s.hw, (s.hw, 2 * s.hw + 1))
-            self.launch(measure.chain, 2 * self.fibres)        # which fibres are reached through each other
+            self.launch(measure.chain, 2 * self.fibres)        # which fibres are coupled through each other
             self.launch(measure.enlist, self.sizes.deepest * 2 * self.fibres)
             self.widen()
             self.chains()
@@ -116,7 +115,7 @@ class _Run:
             self.write()
 
     def prepare(self) -> None:
-        """Fibres become the fastest axis; how strongly they are coupled."""
+        """Make fibres the fastest axis, and measure how strongly they are coupled."""
         s, fibres, width = self.sizes.shape, self.fibres, 2 * self.sizes.shape.hw + 1
         self.launch(eliminate.transpose, fours(s.nwave) * s.nd * fibres, width=width)
         self.launch(eliminate.vectors, self.bins)
@@ -126,38 +125,39 @@ class _Run:
         self.device.clear(self.known["depth"], self.stream)
 
     def eliminate(self) -> None:
-        """What every fibre, as it stands, takes from those around it; factors of its own block are there."""
+        """Compute what each fibre alone removes from its neighbours; the factors of its block exist already."""
         s, lanes = self.sizes.shape, tiles_of(self.sizes.shape.nwave) * self.fibres
         self.launch(sweeps.invert.sized(s.hw), lanes, width=self.sizes.wide + 1, gate=None, open=0,
                     tile=tile_of(s.nwave))
         self.all_shares(None, None, 0, self.sizes.halves[0])
 
     def widen(self) -> None:
-        """More diagonals of the shares, where they are needed."""
+        """Compute more diagonals of the shares, where they are needed."""
         self.launch(measure.widen, self.fibres, widths=len(self.sizes.halves), decay=SLOWEST)
         self.all_shares(self.row("wider", 2), "wider", eliminate.WIDER, self.sizes.half)
 
     def all_shares(self, inverses: Any, pairs: Any, wanted: int, half: int) -> None:
-        """Shares of fibres as they stand, `half` diagonals; gates: whose inverses, which pairs are wanted; wanted: as
+        """Compute the shares of single fibres, `half` diagonals. Gates: inverses, of fibres; pairs. wanted: as in
         `complements`."""
         s = self.sizes.shape
         self.extend("inverse", "low", (inverses, wanted), s.hw, half, lanes=self.fibres)
         for d in range(2, s.nd):
             self.shares("pair_shares", d, (pairs, wanted), half)
-            if wanted or d + 1 < s.nd:      # those that are not followed by chains, `complements` adds itself
+            if wanted or d + 1 < s.nd:      # if all are wanted, `complements` adds those at the largest distance
                 self.schur(wanted, half, d, None)
         self.shares("shares", 1, (pairs, wanted), half)
 
     def extend(self, inverse: str, low: str, gate: tuple[Any, int], reach: int, half: int, *, lanes: int) -> None:
-        """The inverse beyond its band, `reach`, as far as products of half-band `half` ask for it; gate: an array, None
-        for all, and what it holds for those who take part, or LISTED."""
+        """Extend the inverse beyond its band, `reach`, as far as products of half-band `half` need it. gate: an array,
+        None for all, and its value for the fibres that take part, or LISTED."""
         s, columns = self.sizes.shape, EXTENDED if reach <= NARROW else 1
         self.launch(eliminate.extend.sized(reach, columns), -(-s.nwave // columns) * beside(lanes, gate[1]), low=low,
                     inverse=inverse, gate=gate[0], wanted=gate[1], wide=2 * s.hw + half, width=self.sizes.wide + 1,
                     lanes=lanes)
 
     def shares(self, shares: str, distance: int, gate: tuple[Any, int], half: int) -> None:
-        """Shares of pairs at a distance, `half` diagonals of them; gate: as `extend`; LISTED: by inverses of pairs."""
+        """Compute the shares of pairs at a distance, `half` diagonals; gate: as in `extend`; with LISTED from inverses
+        of pairs."""
         s, listed = self.sizes.shape, gate[1] == eliminate.LISTED
         which = {"v": self.rows("v", 2 * (2 * s.hw + half + 1)), "blocks": self.blocks(distance), "gate": gate[0],
                  "reaches": self.reaches(gate[1]), "wanted": gate[1], "distance": distance, "half": half}
@@ -168,22 +168,22 @@ class _Run:
         self.launch(eliminate.share.sized(s.hw), of_share, shares=self.rows(shares, 2 * (half + 1)), **which)
 
     def reaches(self, wanted: int) -> DeviceArray | None:
-        """Diagonals of S that are made of fibres, where not all have the same."""
+        """How many diagonals of S are made for each fibre, if they differ."""
         return self.row("wider", 3) if wanted else None
 
     def rows(self, name: str, count: int, first: int = 0) -> DeviceArray:
-        """A part of an array: so many numbers for every bin."""
+        """A part of an array: `count` numbers for every bin."""
         part: DeviceArray = self.known[name].part(first * self.bins, (first + count) * self.bins)
         return part
 
     def blocks(self, distance: int) -> DeviceArray:
-        """The blocks of fibres at a distance."""
+        """The blocks of icov for fibres at a distance."""
         width = 2 * self.sizes.shape.hw + 1
         return self.rows("blocks", width, distance * width)
 
     def schur(self, wanted: int, half: int, added: int, shares: DeviceArray | None) -> None:
-        """The shares of fibres at distance `added`, if that is above 1, added to those of fibres between; with these
-        shares of the next ones, U and S, what that leaves of the fibres' own blocks; wanted, half: as `complements`."""
+        """Add the shares of fibres at distance `added`, if that is above 1, to those of nearer fibres. With `shares`,
+        those of the next fibres, compute U, and S from the fibres' own blocks. wanted, half: as in `complements`."""
         farther = self.rows("pair_shares", 2 * (half + 1)) if added > 1 else None
         before = "far" if added > 2 or (added < 2 and self.sizes.shape.nd > 2) else None
         self.launch(eliminate.schur, self.bins, far="far" if added > 1 else None, before=before, farther=farther,
@@ -191,7 +191,7 @@ class _Run:
                     half=half)
 
     def complements(self, wanted: int, half: int) -> None:
-        """S and U from the shares as they are, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
+        """Compute S and U from the present shares, `half` diagonals, of fibres marked `wanted` in `wider`, 0: all."""
         which = {"gate": "wider", "wanted": wanted, "half": half}
         self.schur(wanted, half, 0 if wanted else self.sizes.shape.nd - 1, self.rows("shares", 2 * (half + 1)))
         lanes = (half + 2) * eliminate.STRETCHES * self.fibres
@@ -200,7 +200,7 @@ class _Run:
         self.launch(measure.decouple, self.bins)
 
     def measure(self, width: int) -> None:
-        """Facts about fibres in band number `width`."""
+        """Measure the facts about fibres in band number `width`."""
         s, sizes, fibres, half = self.sizes.shape, self.sizes, self.fibres, self.sizes.halves[width]
         self.launch(measure.choose, fibres, width=width, widest=len(sizes.halves) - 1, deepest=sizes.deepest)
         for between in (0, *(() if width else (-1,)), 1, -device_tables.COUPLED):
@@ -212,32 +212,32 @@ class _Run:
         self.launch(measure.conclude, fibres, most_tail=self.limits.most_tail(half), decay=DECAY, width=width)
 
     def gather(self, flag: str, value: int, count: int, maxima: int) -> None:
-        """Groups of chunks, of fibres whose flag has this value: `count` numbers of each, the first ones maxima, the
-        others sums."""
+        """Combine groups of chunks, of fibres whose flag has this value: `count` numbers of each, the first `maxima` by
+        maximum, the others by sum."""
         self.launch(measure.gather, self.sizes.groups * count * self.fibres, gate=self.flag(flag), open=value,
                     count=count, maxima=maxima)
 
     def flag(self, name: str) -> DeviceArray:
-        """One flag of all fibres."""
+        """A flag of all fibres."""
         return self.row("flags", names("Flag").index(name))
 
     def ask(self, half: int, sets: int, between: int, *, each: int = sweeps.QUESTIONS, **matrix: Any) -> None:
-        """So many sets of questions, or of one the first ones, about S, or another matrix; between, beyond: as
-        sweeps.ask. In the first band the second set, of which few fibres have need there, waits for the answers to the
-        first one, and that about farther fibres does not."""
+        """Ask `sets` sets of questions, or the first `each` questions of one set, about S or another matrix. between,
+        beyond: as in sweeps.ask. In the first band few fibres need the second set, so it waits for the answers to the
+        first; the set about farther fibres does not wait."""
         many = 2 if half <= ASKED_TWICE else 1
         self.launch(sweeps.ask.sized(half, many), sets * -(-each // many) * self.fibres, between=between, **matrix)
 
     def row(self, table: str, n: int) -> DeviceArray:
-        """Row n of an array of one number for every fibre."""
+        """Row n of an array with one number for every fibre."""
         part: DeviceArray = self.known[table].part(n * self.fibres, (n + 1) * self.fibres)
         return part
 
     def tells(self, flags: dict[str, int], matrix: DeviceArray | str, halves: str | None, scale: float, half: int,
               where: tuple[int, int]) -> None:
-        """Whether a matrix tells the bins of a fibre apart: definite less a share of the diagonal of icov, of those of
-        whom facts leave that open. flags: where answers go, and to which of the questions about `scale`; the first
-        flag is set for the others. where: its diagonal in a row, and elements of one."""
+        """Test whether a matrix distinguishes the bins of a fibre: whether it minus a share of the diagonal of icov is
+        definite. flags: for each answer its flag, and the number of its question about `scale`. For fibres whose facts
+        suffice the first flag is set without a test. where: the place of the diagonal in a row, elements of a row."""
         numbers = [names("Flag").index(flag) for flag in flags]
         self.launch(measure.doubt, self.fibres, told=TOLD, flag=numbers[0])
         self.compare(matrix, "roots", halves, scale, half, where, 1 + max(flags.values()))
@@ -246,15 +246,15 @@ class _Run:
 
     def compare(self, matrix: DeviceArray | str, weights: str, halves: str | None, scale: float, half: int,
                 where: tuple[int, int], questions: int = 1) -> None:
-        """Ask by which shares of `scale` in S a diagonal matrix, 1 / weights^2, is less."""
+        """Ask for which ratios r the diagonal matrix 1 / weights^2 is less than r `scale` S, or another matrix."""
         self.launch(measure.relate, self.bins, related="v", matrix=matrix, weights=weights, halves=halves, scale=scale,
                     place=where[0], width=where[1], half=half)
         self.ask(half, 1, -device_tables.SHARE, each=questions, beyond=-1, band="v", taken="v", reach=half)
 
     def look_closer(self) -> None:
-        """Bundles with fibres for which largest values at different wavelengths do not do: bin by bin, how much a band
-        cuts off, how far below the bound on S bins are that are kept, and how strongly fibres farther than the next are
-        coupled."""
+        """Examine bundles with fibres for which the largest values, each at its own wavelength, do not suffice. Measure
+        bin by bin how much the band cuts off, how far kept bins are below the bound on S, and the coupling to fibres
+        beyond the next."""
         fibres, half, limits, weights = self.fibres, self.sizes.half, self.limits, "reciprocal"
         most_tail = limits.most_tail(half)
         band = "band", weights, "halves"
@@ -268,12 +268,12 @@ class _Run:
         self.launch(measure.learn_share, fibres, most=MOST_SHARE, set=device_tables.SHARE)
 
     def decide(self) -> None:
-        """Whether the narrow band holds."""
+        """Decide whether the narrow band holds."""
         self.launch(measure.decide, self.fibres, most_coupling=self.limits.most_coupling, most_cond=self.limits.cond,
                     worst=WORST, less_told=TOLD / UNKNOWN)
 
     def chains(self) -> None:
-        """Shares of neighbours that are eliminated together with fibres beyond them, from the last one inwards."""
+        """Compute the shares of neighbours that are eliminated with fibres beyond them, from the last one inwards."""
         s, half, pairs = self.sizes.shape, self.sizes.half, 2 * self.fibres
         for depth in range(self.sizes.deepest):
             gate = listed, wanted = self.known["listed"].part(depth * pairs, (depth + 1) * pairs), eliminate.LISTED
@@ -284,7 +284,7 @@ class _Run:
             self.shares("shares", 1, gate, half)
 
     def invert_listed(self, listed: DeviceArray, half: int) -> None:
-        """Factors of the band matrices of listed pairs, and their inverses within the band."""
+        """Factorise the band matrices of listed pairs, and compute their inverses within the band."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
         count = tiles_of(nwave) * beside(pairs, eliminate.LISTED)
         matrix = {"band": "pair_band", "place": 0, "between": nwave * (half + 1), "row": half + 1, "element": 1}
@@ -295,7 +295,7 @@ class _Run:
                     **cut)
 
     def poles(self) -> None:
-        """The sum over the poles."""
+        """Sum over the poles."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         cut, tiles = {"halo": "pole_halo", "tile": tile_of(s.nwave, LONG)}, tiles_of(s.nwave, LONG)
         lanes, again = tiles * sweeps.GROUP * fibres, tiles * sweeps.CORRECTING * fibres
@@ -324,11 +324,11 @@ class _Run:
             self.add_up("left", "moved", device_tables.BEYOND, group, sweeps.SIDES, 0)
 
     def add_up(self, sums: str, work: str, of: int, group: int, kept: int, first: int) -> None:
-        """What the poles of a group have left, `kept` elements of a bin, to the sums; of, first: as sweeps.add_up."""
+        """Add the results of a group of poles, `kept` elements of a bin, to the sums; of, first: see sweeps.add_up."""
         self.launch(sweeps.add_up, kept * self.bins, sums=sums, work=work, of=of, group=group, first=first)
 
     def beyond(self, group: int) -> None:
-        """moved = what S has beyond its band, times what the poles of a group have made of 1 and x."""
+        """moved = the remainder of S times what the poles of a group have made of 1 and x."""
         s, sizes, fibres = self.sizes.shape, self.sizes, self.fibres
         mixes, lanes = fours(s.nwave) * sweeps.SIDES * fibres, sweeps.RANK // remainder.THREE * fibres
         lanes *= -(-s.nwave // remainder.FIVE)
@@ -343,8 +343,8 @@ class _Run:
         self.launch(remainder.mix, mixes, to="moved", given="beyond", group=group, back=1)
 
     def solve(self, half: int, of: str, lanes: int) -> None:
-        """moved = Z moved, of the vectors of pairs whose fibres are eliminated as they stand, by factors of fibres (of:
-        ""), or in a chain, by those of pairs ("pair_")."""
+        """moved = Z moved, for pairs whose fibres are eliminated singly, with factors of fibres (of: ""), or in a
+        chain, with factors of pairs ("pair_")."""
         nwave, pairs = self.sizes.shape.nwave, 2 * self.fibres
         many = SOLVED if half <= TOGETHER else 1
         count = tiles_of(nwave) * sweeps.RANK // many * pairs
@@ -354,14 +354,14 @@ class _Run:
         self.launch(remainder.substitute.sized(half, 1, many), count, to="moved", given="half_way", **which)
 
     def finish(self) -> None:
-        """1 / s, and the checks."""
+        """Compute 1 / s, and check the result."""
         self.launch(poles.divide, self.bins, inverse="reciprocal")
         self.launch(poles.square, self.sizes.chunks * self.fibres, cancelled=CANCELLED)
         self.gather("STATUS", Status.GOOD, measure.SQUARES, 3)
         self.launch(poles.agree, self.fibres, agreement=AGREEMENT, most=self.limits.added)
 
     def write(self) -> None:
-        """The bins that are kept, where they go."""
+        """Write the bins that are kept."""
         lanes, width = self.sizes.shape.nout * self.fibres, 2 * self.sizes.shape.ndiag + 1
         self.launch(poles.spectra, lanes, inverse="reciprocal")
         self.launch(poles.diagonals, lanes * width, inverse="reciprocal", width=width)

@@ -1,4 +1,4 @@
-"""What the banded core on a device is told: tables of what Python knows, and how large its work arrays are."""
+"""Tables for the banded core on a device, and the sizes of its work arrays."""
 import json
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -19,27 +19,27 @@ from gpu_extract.device.cuda.text import eliminate, measure, names, sweeps
 from gpu_extract.device.memory import Arrays
 
 RATIOS = np.array([ratio for _, ratio in LADDER])
-STRONG = definite.Questions((), (0.06, 0.12, 0.2, 0.3, 0.5), (6e-4, 4e-4, 2.2e-4))    # beside masks and the CCD's edge
-SHARES = definite.Questions((1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4))          # of what S is compared with
-TELLS = SHARES.ratios.index(TOLD / UNKNOWN)          # of them, with UNKNOWN as the unit
-MOST = Limits().cond            # it is asked for itself, in place of the next ratio above it
+STRONG = definite.Questions((), (0.06, 0.12, 0.2, 0.3, 0.5), (6e-4, 4e-4, 2.2e-4))    # beside masks, edges of the CCD
+SHARES = definite.Questions((1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4))          # what S is compared to
+TELLS = SHARES.ratios.index(TOLD / UNKNOWN)          # one of them, in units of UNKNOWN
+MOST = Limits().cond            # this limit is asked for itself, in place of the next ratio above it
 BETWEEN = [definite.Questions([MOST if low < MOST < ratio else ratio for low, ratio in pairwise((inf, *asked.ratios))])
            for asked in definite.BETWEEN]
 BEYOND = 2 + 2 * sweeps.MOST      # places in a row of poles_table
 SUMMED = BEYOND + 2 + sweeps.OF_BEYOND
 OF_RUNG = SUMMED + sweeps.OF_BEYOND * sweeps.GROUP * sweeps.RANK
-SHIFT = 1e-8    # sigma: error of a correction of the flux that is allowed, as that of the CPU's is
-FAR, COUPLED, SHARE = (len(RATIOS) + n for n in (1, 2, 3))      # numbers of sets: about farther fibres, of these two
+SHIFT = 1e-8    # sigma: allowed error of a correction of the flux, as on the CPU
+FAR, COUPLED, SHARE = (len(RATIOS) + n for n in (1, 2, 3))      # numbers of sets: about farther fibres, STRONG, SHARES
 
-SETS = 3             # of questions asked at once: the first, the second, the far one
-WIDEN = 0, 4, 12, 20, 32     # diagonals that the bands of S that are tried have more than icov: beside masks and the
-                             # CCD's edge, where the CPU has windows, S is kept as far as it reaches
-DEEPEST = 23         # fibres in a row beyond a neighbour that are eliminated one after the other
+SETS = 3             # sets of questions that are asked at once: the first, the second, the far one
+WIDEN = 0, 4, 12, 20, 32     # the bands of S that are tried have so many diagonals more than icov. Beside masks and CCD
+                             # edges, where the CPU has windows, S is kept as far as it reaches
+DEEPEST = 23         # most fibres in a row beyond a neighbour that are eliminated one after the other
 
 
 def questions_table() -> Array:
-    """(set, question, number) as kernels `ask` and `learn` take them: the first set, the second, for every rung but the
-    first one about ratios up to it, then those that have names."""
+    """(set, question, number) for the kernels `ask` and `learn`: the first set; the second; for every rung but the
+    first, one about ratios up to it; then FAR, COUPLED and SHARE."""
     sets = [definite.FIRST, definite.THEN, *BETWEEN, definite.FAR, STRONG, SHARES]
     table = np.zeros((len(sets), measure.QUESTIONS, measure.ASKED))
     for rows, asked in zip(table, sets, strict=True):
@@ -50,7 +50,7 @@ def questions_table() -> Array:
 
 
 def poles_table() -> Array:
-    """(rung, number): what sweeps.Poles says, for a spectrum that ends at 1."""
+    """(rung, number): the numbers of sweeps.Poles, for a spectrum that ends at 1."""
     most, table = sweeps.MOST, np.zeros((len(LADDER), OF_RUNG))
     for row, (count, ratio), held in zip(table, LADDER, corrections(), strict=True):
         unit, groups = unit_poles(count, ratio), [{int(k): a for k, a in group.items()} for group in held["groups"]]
@@ -68,8 +68,8 @@ def poles_table() -> Array:
 
 
 def corrections() -> list[dict[str, Any]]:
-    """For every rung the sums of poles that make corrections of the flux, and their largest relative error: what
-    bench/half_poles.py has found."""
+    """For every rung the sums of poles that correct the flux, and their largest relative error, as found by
+    bench/half_poles.py."""
     file = resources.files("gpu_extract").joinpath("etc", "corrections.json")
     found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
     return found
@@ -79,9 +79,9 @@ def corrections() -> list[dict[str, Any]]:
 class Sizes:
     """Numbers that follow from a piece's shape.
 
-    halves: half-bands of S that are tried; half: the widest; wide: diagonals of the inverse of a block that this asks
-    for; ndiag: diagonals of Q; kept: elements of a row of sums; width: of a row of the poles' work; chunks: of a fibre;
-    groups: of its chunks
+    halves: half-bands of S that are tried; half: the widest; wide: diagonals of the inverse of a block that it needs;
+    ndiag: diagonals of Q; kept: elements of a row of sums; width: of a row of the poles' work; chunks: of a fibre;
+    groups: of its chunks; deepest: most fibres of a chain beyond a neighbour
     """
 
     shape: PieceShape
@@ -97,7 +97,7 @@ class Sizes:
 
     @staticmethod
     def of(shape: PieceShape) -> "Sizes":
-        """The sizes for pieces of a shape. Fibres that touch no other are bundles of their own: icov couples no two."""
+        """The sizes for pieces of a shape. If icov couples no fibres, each is a bundle of its own."""
         if shape.nd == 1:
             shape = replace(shape, bundles=shape.fibres, nfibre=1)
         halves, chunks = tuple(shape.hw + extra for extra in WIDEN), -(-shape.nwave // measure.CHUNK)
@@ -125,11 +125,11 @@ class Sizes:
                 **{name: ((size * fibres,), np.int32) for name, size in integers.items()}}
 
     def scratch(self) -> int:
-        """Elements of what is used for one thing after the other."""
+        """Elements of the memory that several steps use in turn."""
         return max(last for _, last in self.parts().values())
 
     def parts(self) -> dict[str, tuple[int, int]]:
-        """Names and places of what lies in `scratch`: pairs of fibres, then poles."""
+        """Names and places of the arrays in `scratch`: those for pairs of fibres, then those for poles."""
         n, rows, wide = self.shape.nwave * self.shape.fibres, 2 * (self.half + 1), 2 * (self.wide + 1)
         vectors, of_sums = (sweeps.SIDES * many for many in (max(sweeps.GROUP, 2 * sweeps.RANK), sweeps.RANK))
         places = {}

@@ -1,7 +1,7 @@
-"""The first of two passes over a frame: on the device, and on the CPU what the device could not do of it.
+"""The first of two passes over a frame, on the device, and on the CPU for bundles that the device cannot do.
 
-Bundles tell each other their light after it. On a rank's device they do so by themselves; what lies on other ranks'
-pixels goes from host to host, as it does without devices.
+After it, bundles exchange their light. The device does so for the bundles of its rank; light on other ranks' pixels
+goes from host to host, as it does without devices.
 """
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from gpu_extract.several.exchange import Parts, noise_of, of_all, pieces_of
 
 
 class Letters:
-    """What ranks tell each other between two passes. Who has to begin the frame anew has been told already."""
+    """The exchange between ranks after the first pass. It happens once, even if a rank repeats the frame."""
 
     def __init__(self, comm: Comm):
         self.alone = comm.size == 1
@@ -31,8 +31,8 @@ class Letters:
         self._known: list[Parts] | None = None
 
     def after(self, own: Callable[[], Mapping[int, Parts]]) -> list[Parts]:
-        """The parts of all bundles' light, by number of the bundle that it is of; all ranks call this once at least.
-        own: makes those of this rank's bundles."""
+        """The parts of all bundles' light, by number of the bundle that emits it; all ranks call this at least once.
+        own: makes the parts of this rank's bundles."""
         if self._known is None:
             self._known = of_all(self._comm, own())
         return self._known
@@ -45,9 +45,9 @@ def windows_of(image: Image, job: Job) -> list[Window]:
 
 @dataclass(frozen=True)
 class Drafts:
-    """What a first pass has left, on a device and beside it.
+    """The results of a first pass, on a device and the CPU.
 
-    lights: of bundles that the CPU has made, by number in the job; odd: of each piece, odd pixels of its bundles
+    lights: of bundles that the CPU has done, by number in the job; odd: for each piece, odd pixels of its bundles
     """
 
     flow: PassFlow
@@ -58,7 +58,7 @@ class Drafts:
     odd: list[list[IntArray]] = field(default_factory=list)
 
     def make(self, recorder: Recorder, warn: Callable[[str], None]) -> None:
-        """The first pass, of all bundles of the rank; warn: see GpuFrames."""
+        """Make the first pass of all bundles of the rank; warn: see GpuFrames."""
         flow, job, crew = self.flow, self.job, self.crew
         with recorder.span("queue"):
             flow.draft(self.image, noise_of(job), recorder)
@@ -76,28 +76,28 @@ class Drafts:
                 crew.finish()
 
     def odd_of(self, p: int, _: Array) -> list[IntArray]:
-        """The odd pixels of the bundles of a piece, whatever is seen of them later."""
+        """The odd pixels of the bundles of a piece, as found in the first pass."""
         return self.odd[p]
 
     def light(self, number: int) -> Light:
-        """Of a bundle of this rank."""
+        """The light of a bundle of this rank."""
         return self.lights.get(number) or self.flow.light(*self._place(number))
 
     def past(self, number: int) -> Past:
-        """What the CPU has to know of a bundle of this rank for a further pass."""
+        """What the CPU needs for a further pass of a bundle of this rank."""
         others = self.flow.seen(*self._place(number), ("others",))["others"]
         light = self.light(number)
         return Past(noise_of(self.job), light, (Piece(others, light.corner),))
 
     def _place(self, number: int) -> tuple[int, int]:
-        """Piece and place in it of a bundle."""
+        """A bundle's piece, and its place in it."""
         bundle = self.flow.task.mine.index(number)
         return next((p, piece.bundles.index(bundle)) for p, piece in enumerate(self.flow.pieces)
                     if bundle in piece.bundles)
 
     def exchange(self, letters: Letters) -> None:
-        """The light of all bundles to where it is needed: what the CPU has made up to the device, that of other ranks
-        too, and onto the pixels."""
+        """Bring the light of all bundles to where it is needed: upload that of the CPU's bundles and of other ranks,
+        and spread all of it over the pixels."""
         flow, mine = self.flow, self.flow.task.mine
         for number, light in sorted(self.lights.items()):
             flow.put(number, [Piece(light.model, light.corner)], [Piece(light.tails, light.tail_corner)])
@@ -110,8 +110,8 @@ class Drafts:
         flow.spread()
 
     def _told(self) -> dict[int, Parts]:
-        """What this rank's bundles tell those of others; the light of the ones whose light reaches none stays where it
-        is."""
+        """The light that this rank's bundles send to those of other ranks. Light that reaches none stays on the
+        device."""
         task, windows = self.flow.task, windows_of(self.image, self.job)
         far = [n for n in range(len(windows)) if n not in task.mine]
         told: dict[int, Parts] = {}
@@ -124,13 +124,13 @@ class Drafts:
 
 
 def _draft(lights: dict[int, Light], image: Image, job: Job, number: int, crew: Crew) -> None:
-    """A work of the crew: the draft of a bundle, to the others."""
+    """A job of the crew: make the draft of a bundle and add its light to the others."""
     lights[number] = draft_bundle(image, replace(job, threads=crew.share), job.plan.bundles[number],
                                   Past(noise_of(job)), recorder=NULL)
 
 
 def pasts_by_cpu(image: Image, job: Job, mine: Sequence[int], letters: Letters, crew: Crew) -> dict[int, Past]:
-    """The pasts of all bundles of a rank that has no device for them."""
+    """The pasts of all bundles of a rank, made by the CPU."""
     lights: dict[int, Light] = {}
     with crew.nothing_left():
         crew.add([partial(_draft, lights, image, job, number, crew) for number in mine])

@@ -1,12 +1,12 @@
 """The flow of a rank's bundles through a device.
 
-Pieces go round over a few slots of memory. A slot has one stream: a piece comes up, is worked on and goes down, and the
-next one follows. Copies of one slot and the long recursions of another leave room for the kernels of all. A piece ends
-as rows of the frame, in the types of the frame, which go straight to their place in it. Everything is queued piece
-after piece without a wait; the host then takes the pieces in order, while later ones are still worked on.
+Pieces use a few slots of memory in turn. A slot has one stream: a piece is uploaded, computed and downloaded, and the
+next one follows. Copies of one slot and the long recursions of another leave room for the kernels of all. The results
+of a piece are rows of the frame, in the frame's types, which are copied straight to their place in it. All pieces are
+queued without a wait. The host then takes them in order, while later ones are still being computed.
 
-What is the same in every frame, all of a piece but for the rows that go down, is captured as a graph in the second
-frame and replayed from then on. In the first one it is queued step by step, so that everything is compiled and loaded.
+Everything of a piece but the download of its rows is the same in every frame. It is queued step by step in the first
+frame, so that everything is compiled and loaded, captured as a graph in the second, and replayed from then on.
 """
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ from gpu_extract.device.steps import Steps
 from gpu_extract.perf.recorder import TO_DEVICE, TO_HOST
 from gpu_extract.seams import NULL, Recorder
 
-COPIERS = 4     # threads that fill pinned memory: they reach what a socket's memory can
+COPIERS = 4     # threads that fill pinned memory: enough for the memory bandwidth of a socket
 
 
 class Core(Protocol):
-    """A core on the device: its work memory is made once, for pieces of one shape. It asks for copies and kernels
-    alone, the same ones for every frame. room: that memory, None: it takes some of the device."""
+    """A core on the device. Its work memory is allocated once, for pieces of one shape. It queues only copies and
+    kernels, the same ones for every frame. room: that memory, None: it allocates its own."""
 
     def __init__(self, device: Device, shape: PieceShape, *, room: dict[str, DeviceArray] | None = None): ...
 
@@ -50,10 +50,10 @@ class Core(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank has to do: bundles of a job, one after another, their geometry, the PSF's tables, sizes that fit all.
+    """The work of a rank: bundles of a job in order, their geometry, the PSF's tables, and sizes that fit all.
 
-    fibres: (lo, hi), those of the bundles that are wanted
-    mine: numbers of the bundles in the job; passes: what several passes take (pass_plan.Passes)
+    fibres: (lo, hi), the requested ones of the bundles
+    mine: numbers of the bundles in the job; passes: what several passes need (pass_plan.Passes)
     """
 
     job: Job
@@ -66,9 +66,9 @@ class Task:
 
 
 class Turn(NamedTuple):
-    """A pass over a frame: the first of several weighs by the read noise alone, the last one makes spectra.
+    """A pass over a frame: the first of several weights by the read noise alone, the last makes spectra.
 
-    patient: of pieces whose iteration was not done, which are queued again
+    patient: whether a piece is queued again because its iteration had not converged
     """
 
     first: bool = True
@@ -80,11 +80,11 @@ ONCE, DRAFT, LAST = Turn(), Turn(last=False), Turn(first=False)
 
 
 class Flow:
-    """Memory, streams and events for a task, cut into `pieces` that go round over `slots` slots.
+    """Memory, streams and events for a task, cut into `pieces` that use `slots` slots in turn.
 
     crew: copies pixels into pinned memory; it has nothing else to do while a frame is queued
-    replays: False: nothing is replayed, since a recorder watches the device's steps
-    What it allocates is freed when it is forgotten; that must not be before `Device.close` or all results were taken.
+    replays: whether graphs are replayed; not while a recorder times the device's steps
+    Its memory is freed when the flow is deleted, which must not happen before `Device.close` or all results are taken.
     """
 
     replays = True
@@ -128,26 +128,26 @@ class Flow:
         return {**memory.work_arrays(shape, sizes), **memory.piece_rows(shape, sizes), **self._told_of(shape)}
 
     def _told_of(self, shape: PieceShape) -> memory.Arrays:
-        """What comes down of a piece beside its rows."""
+        """The arrays that are downloaded with a piece's rows."""
         return memory.told_arrays(shape, self.task.sizes)
 
     def _inputs(self) -> tuple[str, ...]:
-        """What comes up with every frame."""
+        """The arrays that are uploaded with every frame."""
         return ("pixels",)
 
     def _kept_of(self, fibres: int, bundles: int) -> tuple[memory.Arrays, memory.Arrays]:
-        """What stays on the device until the next frame, by fibre and by bundle."""
+        """The arrays that stay on the device until the next frame, by fibre and by bundle."""
         return memory.kept_arrays(fibres, len(self.task.job.plan.wave)), {}
 
     def _shared(self) -> dict[str, Any]:
-        """What the steps of all pieces ask for, by name."""
+        """The arrays that the steps of all pieces use, by name."""
         tables, step = self.task.tables, np.gradient(self.task.job.plan.wave)
         return dict(memory.tables_on(self.device, {"series": tables.series, "domain": tables.domain,
                                                    "basis": tables.basis, "widths": np.stack([step, step**2])}))
 
     def _fixed(self, n: int) -> dict[str, np.ndarray]:
-        """What is the same in every frame of a piece: cut-outs, where they lie in what comes up, each bundle's first
-        fibre, first pixels of the spots, where fibres come down."""
+        """The arrays of a piece that are the same in every frame: cut-outs and their places in the uploaded pixels,
+        each bundle's first fibre, the spots' first pixels, the fibres' rows in the result."""
         geometries = [self.task.geometries[bundle] for bundle in self.pieces[n].bundles]
         y0, x0 = np.concatenate([geometry.corners for geometry in geometries], axis=1)
         cuts, places = (np.stack([getattr(geometry, name) for geometry in geometries]) for name in ("cut", "place"))
@@ -156,10 +156,10 @@ class Flow:
                 "targets": self._landings[n].places}
 
     def queue(self, image: Image, recorder: Recorder, turn: Turn = ONCE) -> dict[str, np.ndarray]:
-        """Queue a pass over a frame; all pieces of the one before must have been taken.
+        """Queue a pass over a frame; all pieces of the previous one must have been taken.
 
-        Returns the frame's rows where it is the last pass, by the names of data.Rows, in pinned memory that is theirs
-        alone; a piece's are there when it was taken.
+        The last pass returns the frame's rows, by the names of data.Rows, in pinned memory of their own; a piece's rows
+        are complete once it is taken.
         """
         wanted = self._rows if turn.last else {}
         places, size = memory.in_one_block(wanted)
@@ -175,8 +175,8 @@ class Flow:
 
     def again(self, n: int, odd: Sequence[IntArray], rows: dict[str, np.ndarray], recorder: Recorder,
               turn: Turn) -> dict[str, np.ndarray]:
-        """Piece n once more, which was taken, without the odd pixels of its bundles, (n, 2) y and x: what is told of it
-        then. rows: from `queue`; the other arguments are those of it."""
+        """Repeat piece n, which was taken, without the odd pixels of its bundles, (n, 2) y and x, and return its
+        report. rows: from `queue`; the other arguments are those of `queue`."""
         for b, bundle in enumerate(self.pieces[n].bundles):
             mask_pixels(*self._planes(n, b), odd[b], (0, self.task.geometries[bundle].staged.start))
         self._queue_piece(n, recorder, turn)
@@ -184,13 +184,14 @@ class Flow:
         return self.take(n)
 
     def _planes(self, n: int, b: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pixels and ivar of bundle b of piece n, (rows, columns), in the memory from which they come up."""
+        """Pixels and ivar of bundle b of piece n, (rows, columns), in the memory from which they are uploaded."""
         geometry = self.task.geometries[self.pieces[n].bundles[b]]
         pix, ivar = (plane[:geometry.pixels].reshape(geometry.rows, -1) for plane in self._staged[n]["pixels"][b])
         return pix, ivar
 
     def _stage(self, n: int, image: Image) -> None:
-        """The pixels of a piece into pinned memory, as they are, by a few threads: one does not do what memory can."""
+        """Copy the pixels of a piece into pinned memory unchanged, by a few threads: one cannot use the full memory
+        bandwidth."""
         parts = []
         for b, bundle in enumerate(self.pieces[n].bundles):
             columns = self.task.geometries[bundle].staged
@@ -199,7 +200,7 @@ class Flow:
         self._crew.each(_copy, parts, COPIERS)
 
     def _queue_piece(self, n: int, recorder: Recorder, turn: Turn) -> None:
-        """A pass of a piece but for its rows' way down: step by step, or as a graph where it was queued before."""
+        """Queue a pass of a piece but for the download of its rows: as a graph, or the first time step by step."""
         stream, work, key = self._stream(n), partial(self._do_piece, n, recorder, turn), (n, turn)
         if key not in self._seen:
             self.device.get_ready(partial(self._do_piece, n, NULL, turn))
@@ -210,7 +211,7 @@ class Flow:
         if key not in self._graphs:
             try:
                 self._graphs[key] = self.device.capture(work, stream)
-            except Exception as error:      # an error that has another cause comes again
+            except Exception as error:      # an error with another cause is raised again by work()
                 self._graphs = None
                 self._warn(f"{self.device.name} cannot capture graphs, so its kernels are launched one by one: "
                            f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -219,7 +220,7 @@ class Flow:
         self.device.replay(self._graphs[key], stream)
 
     def _do_piece(self, n: int, recorder: Recorder, turn: Turn) -> None:
-        """The pixels come up, the piece is worked on, and what is told of it goes down."""
+        """Queue the upload of the pixels, the computation of the piece, and the download of its report."""
         device, views, stream = self.device, self._views[n], self._stream(n)
         with device.current(stream):
             with recorder.copy(TO_DEVICE, sum(array.nbytes for array in self._staged[n].values())):
@@ -232,7 +233,7 @@ class Flow:
                     device.download(getattr(views, name), array, stream)
 
     def _queue_rows(self, n: int, rows: dict[str, np.ndarray], recorder: Recorder) -> None:
-        """A piece's rows to their place in the frame, whose memory is another one for every frame."""
+        """Queue the copies of a piece's rows to their place in the frame; every frame has other memory."""
         device, views, stream = self.device, self._views[n], self._stream(n)
         copies = [(getattr(views, f"to_{name}").part(first, last), array[target:target + last - first])
                   for first, last, target in self._landings[n].runs for name, array in rows.items()]
@@ -260,7 +261,7 @@ class Flow:
         self._conclude(n, steps, recorder, job.psferr)
 
     def _conclude(self, n: int, steps: Steps, recorder: Recorder, psferr: float) -> None:
-        """From x to the rows of the frame; no core knows bands above NARROW, see told.is_cpus."""
+        """From x to the rows of the frame; no core supports bands above NARROW, see told.is_cpus."""
         views, core = self._views[n], self._cores.get((n % len(self._streams), self.pieces[n].shape))
         with recorder.device_span("decorrelate"):
             weight = views.sums.part(0, 1).seen_as(views.x.shape, np.float64)
@@ -273,33 +274,33 @@ class Flow:
             steps.assemble()
 
     def take(self, n: int) -> dict[str, np.ndarray]:
-        """Wait for piece n: what is told of it, as memory.told_arrays, good until the next `queue`."""
+        """Wait for piece n. Returns its report (memory.told_arrays), valid until the next `queue`."""
         self.device.finish(self._ready[n])
         return self._told[n]
 
     def kept(self, n: int, b: int) -> dict[str, np.ndarray]:
-        """What the device has kept of bundle b of piece n, as memory.kept_arrays; waits for it."""
+        """The arrays that the device keeps of bundle b of piece n (memory.kept_arrays); waits for them."""
         nfibre = self.pieces[n].shape.nfibre
         return self._fetch({name: getattr(self._views[n], name).part(b * nfibre, (b + 1) * nfibre)
                             for name in self._kept[0]})
 
     def _fetch(self, arrays: Mapping[str, DeviceArray]) -> dict[str, np.ndarray]:
-        """Arrays of the device, by name, on the host; waits for them, beside what is queued."""
+        """Device arrays by name, copied to the host; waits for them, on a stream of their own."""
         return memory.tables_from(self.device, arrays, self._aside)
 
 
 def as_it_is(image: Image) -> bool:
-    """Whether the pixels can come up byte by byte; where their types differ they come up as float64."""
+    """Whether the pixels are uploaded byte by byte; if their types differ, they are uploaded as float64."""
     return image.pix.dtype == image.ivar.dtype
 
 
 def staged_type(image: Image) -> Any:
-    """The type that an image has on the device."""
+    """The type of an image on the device."""
     return image.pix.dtype if as_it_is(image) else np.dtype(np.float64)
 
 
 def _copy(part: tuple[np.ndarray, np.ndarray]) -> None:
-    """Pixels to a place in pinned memory, by whole cache lines where they are."""
+    """Copy pixels to a place in pinned memory, by whole cache lines if they consist of such."""
     place, pixels = part
     lines = place.ctypes.data % LINE == place.shape[1] * place.itemsize % LINE == 0
     if lines and place.dtype == pixels.dtype and pixels.strides[1] == pixels.itemsize:

@@ -34,13 +34,13 @@ from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
 from gpu_extract.several.bundles import mark_rejected
 
-LARGE = 2       # large pieces of a rank's bundles: a recursion along wavelength takes as long for one fibre as for many
+LARGE = 2       # large pieces per rank: a recursion along wavelength takes as long for one fibre as for many
 SLOTS = 4       # pieces in flight
-MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, with the part of a spot that is off the CCD
+MOST_PIXELS = 32000      # rows or columns: kernels keep both in 16 bits, including spots that extend beyond the CCD
 
 
 def _asked(image: Image, job: Job, mine: tuple[int, ...]) -> tuple[Any, ...]:
-    """All that a flow depends on: what a PSF says counts, not who read it or how often it was checked."""
+    """Everything a flow depends on; of the PSF its content, not the file that it came from."""
     noise = None if job.noise is None else (str(noise_type(job.noise)), job.noise.split)
     types = str(job.dtype), str(staged_type(image))
     return replace(job.psf, name=""), job.config, job.decay, job.dropped, mine, types, image.shape, noise
@@ -48,9 +48,9 @@ def _asked(image: Image, job: Job, mine: tuple[int, ...]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame under way. drafts: what the first of two passes has left.
+    """A frame in progress. drafts: the results of the first of two passes.
 
-    notes, models, rejected: by the first fibres of bundles; threads add those of their own bundles
+    notes, models, rejected: by the first fibre of each bundle; threads add those of their own bundles
     """
 
     flow: Flow
@@ -64,29 +64,29 @@ class _Frame:
     rejected: dict[int, IntArray] = field(default_factory=dict)
 
     def put(self, _: int, part: Rows) -> None:
-        """Take a bundle's rows from the CPU."""
+        """Store a bundle's rows from the CPU."""
         put(self.rows, part)
         self.notes.update({first: dict(facts) for first, facts in part.notes.items()})
         self.models.update(zip(part.notes, part.models, strict=False))
         self.rejected.update(dict.fromkeys(part.notes, part.rejected))
 
     def made(self) -> Rows:
-        """The rows, notes and models in the order of the bundles, whoever was done first."""
+        """The rows, notes and models in the order of the bundles."""
         return replace(self.rows, notes=dict(sorted(self.notes.items())),
                        models=tuple(model for _, model in sorted(self.models.items(), key=lambda one: one[0])),
                        rejected=np.concatenate([NO_PIXELS, *(self.rejected[first] for first in sorted(self.rejected))]))
 
 
 class GpuFrames(Backend):
-    """Extracts the bundles of a rank on a device; what cannot be done there is done on the CPU, and said in the notes.
+    """Extracts the bundles of a rank on a device. The CPU does what the device cannot; the notes record it.
 
-    open_device: called once, at the first frame; core: makes what decorrelates
-    most: bundles in a piece at most, None: half the rank's; slots: pieces in flight
-    cpu: does the frames that no device does; warn: told in one line of what has to be done on the CPU
-    threads: do what the device leaves of a frame, beside it; None: as many as this process may use cores. Where ranks
-        may run on the same cores, each should be given its part of them
+    open_device: called once, at the first frame; core: the class that decorrelates
+    most: largest number of bundles in a piece, None: half the rank's; slots: pieces in flight
+    cpu: extracts the frames that no device supports; warn: called with one line about work that the CPU has to do
+    threads: do the work that the device leaves to the CPU; None: as many as the CPU cores that this process may use. If
+        ranks share CPU cores, give each its part of them
 
-    Bits do not depend on most, slots, threads or ranks. After running out of device memory everything is done again in
+    Bits do not depend on most, slots, threads or ranks. When device memory is exhausted, the frame is repeated in
     pieces of half the size, down to single bundles one after another, and then on the CPU.
     """
 
@@ -101,7 +101,7 @@ class GpuFrames(Backend):
         self._crew = Crew(usable_cores() if threads is None else threads)
         self._device: Device | None = None
         self._watched = False
-        self._warm: tuple[tuple[Any, ...], Flow] | None = None      # what the flow was made for, copied, and the flow
+        self._warm: tuple[tuple[Any, ...], Flow] | None = None      # copies of what the flow depends on, and the flow
 
     @property
     def device(self) -> Device:
@@ -112,39 +112,39 @@ class GpuFrames(Backend):
 
     @property
     def threads(self) -> int:
-        """How many do what the device leaves."""
+        """The number of threads for the work that the device leaves to the CPU."""
         return self._crew.threads
 
     @property
     def name(self) -> str:
-        """For the header."""
+        """The device's name for the header."""
         return self.device.name
 
     @property
     def flow(self) -> Flow:
-        """That of the last frame."""
+        """The flow of the last frame."""
         if self._warm is None:
             raise InternalError("no frame has been extracted on the device yet")
         return self._warm[1]
 
     @property
     def warm(self) -> bool:
-        """Whether a frame was done: all kernels are there."""
+        """Whether a frame was extracted: all kernels are then compiled."""
         return self._warm is not None
 
     def get_ready(self, psf: PsfModel, config: ExtractConfig, comm: Comm, recorder: Recorder) -> bool:
-        """Those of the CPU, where it does the work: which kernels of a device are there already cannot be told."""
+        """Compile the CPU's kernels, if it does the work: which kernels a device has already cannot be known."""
         return bool(_unfit(psf, config)) and self._cpu.get_ready(psf, config, comm, recorder)
 
     def rows(self, image: Image, job: Job, comm: Comm, recorder: Recorder, *,
              start: Draft | None = None, meanwhile: Callable[[], object] = lambda: None) -> list[tuple[int, Rows]]:
-        """This rank's rows of the frame, with a number that grows with them; their memory is theirs.
+        """This rank's rows of the frame, with ascending numbers; they own their memory.
 
-        start: an extraction that starts from one is the CPU's; meanwhile: done once a frame is queued
+        start: with one, the CPU extracts the frame; meanwhile: called once the frame is queued
         """
         why = "cannot start from a draft" if start is not None else ""
         if why := _unfit(job.psf, job.config, image.shape) or why:
-            if why != self._told:       # of a night's frames the first one says it
+            if why != self._told:       # only the first of a night's frames reports it
                 self._told = why
                 self._warn(f"{self.name} {why}: this rank works on the CPU")
             made = self._cpu.rows(image, job, comm, recorder, start=start, meanwhile=meanwhile)
@@ -161,14 +161,14 @@ class GpuFrames(Backend):
         found: dict[int, Rows] = {}
         with recorder.span(LEFT), self._crew.nothing_left():
             pasts: Mapping[int, Past] = {}
-            if job.config.passes > 1:       # a rank without bundles takes part as well
+            if job.config.passes > 1:       # including ranks without bundles
                 pasts = pasts_by_cpu(image, job, mine, letters, self._crew)
             self._crew.add([partial(on_cpu, image, job, n, self._crew, found.__setitem__, pasts.get(n)) for n in mine])
         return [(n, found[n]) for n in mine]
 
     def _attempt(self, image: Image, job: Job, mine: tuple[int, ...], recorder: Recorder, letters: Letters,
                  meanwhile: Callable[[], object]) -> Rows | None:
-        """The rows, or None where the device's memory did not suffice; nothing holds on to it then."""
+        """The rows, or None if device memory was exhausted; nothing holds any of it then."""
         try:
             flow = self._flow_for(image, job, mine, letters)
             flow.replays = not self._watched
@@ -176,18 +176,18 @@ class GpuFrames(Backend):
             return self._take(flow, image, job, mine, recorder, drafts, meanwhile)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
-                self._warm = None       # what is still under way must not meet the next frame
+                self._warm = None       # work still in progress must not meet the next frame
                 with suppress(RuntimeError):
                     self.device.close()
                 raise
             return None
 
     def _flow_for(self, image: Image, job: Job, mine: tuple[int, ...], letters: Letters) -> Flow:
-        """The flow of the frame before, or a new one."""
+        """The previous frame's flow, or a new one."""
         asked = _asked(image, job, mine)
         if self._warm is not None and same(self._warm[0], asked):
             return self._warm[1]
-        self._warm = None       # the next one, with a PSF of its own, takes its memory from the pools again
+        self._warm = None       # a flow for another PSF takes this one's memory from the pools
         geometries = tuple(bundle_geometry(job, job.plan.bundles[n], image.shape) for n in mine)
         tables = psf_tables(job.psf, job.plan.extended)
         others = [] if letters.alone else [(n, bundle_geometry(job, bundle, image.shape))
@@ -205,7 +205,7 @@ class GpuFrames(Backend):
         return flow
 
     def _shrink(self, bundles: int) -> None:
-        """Half the bundles in a piece, then one piece at a time, then none."""
+        """Halve the bundles in a piece; then allow one piece at a time; then none."""
         self._warm = None
         self.device.close()
         most = self._most or -(-bundles // LARGE)
@@ -215,7 +215,7 @@ class GpuFrames(Backend):
             self._slots = 1 if self._slots > 1 else 0
 
     def _draft(self, flow: PassFlow, image: Image, job: Job, recorder: Recorder, letters: Letters) -> Drafts:
-        """The first of two passes, and its light to where it is needed."""
+        """Make the first of two passes, and send its light to where it is needed."""
         drafts = Drafts(flow, job, image, self._crew)
         drafts.make(recorder, self._warn)
         with recorder.span("exchange"):
@@ -224,7 +224,7 @@ class GpuFrames(Backend):
 
     def _take(self, flow: Flow, image: Image, job: Job, mine: Sequence[int], recorder: Recorder,
               drafts: Drafts | None, meanwhile: Callable[[], object]) -> Rows:
-        """Queue the frame, then look at each bundle as its piece arrives, and have done what the device gave up."""
+        """Queue the frame, check each bundle when its piece arrives, and have the CPU do what the device gave up."""
         turn = LAST if drafts else ONCE
         with recorder.span("queue"):
             queued = flow.queue(image, recorder, turn)
@@ -247,15 +247,15 @@ class GpuFrames(Backend):
 
     def _look(self, frame: "_Frame", place: tuple[int, int], told: Mapping[str, np.ndarray],
               odd: IntArray) -> list[Work]:
-        """Note what the device has made of a bundle, and return what is left of it: nothing, or a work of the crew.
+        """Record the device's result for a bundle. Returns the crew's work for what is left of it, if anything.
 
-        place: (piece, bundle of it); told: of the piece; odd: pixels of the bundle
+        place: (piece, number of the bundle in it); told: the piece's report; odd: odd pixels of the bundle
         """
         flow, job, rows, (p, b) = frame.flow, frame.job, frame.rows, place
         bundle = flow.pieces[p].bundles[b]
         fibres, geometry = job.plan.bundles[frame.mine[bundle]], flow.task.geometries[bundle]
         own = slice(*(n - fibres[0] for n in wanted(fibres, job.plan)))
-        if own.start == own.stop:      # its light was needed, and is in the past of others
+        if own.start == own.stop:      # only its light was needed, which is in the past of others
             return []
         facts, lost = facts_of(flow, told, b, bundle)
         drafts, number = frame.drafts, frame.mine[bundle]
@@ -277,17 +277,17 @@ class GpuFrames(Backend):
             return [partial(left.put, frame.image, job, self._crew)]
         mask = rows.mask[slice(*(n - rows.fibres[0] for n in wanted(fibres, job.plan)))]
         add_odd_bits(mask, odd, corners, job)
-        mark_rejected(mask, rejected, corners, flow.task.job)      # which knows the shape of spots
+        mark_rejected(mask, rejected, corners, flow.task.job)      # this job knows the shape of spots
         return []
 
     def watch(self, recorder: Recorder, *, ranges: bool = False) -> None:
-        """Have the recorder look at the device from now on, step by step: nothing is replayed any more, since the steps
-        of a graph have no times. ranges: and make its spans NVTX ranges."""
+        """Let the recorder time the device's steps from now on. Graphs are no longer replayed, because their steps have
+        no times. ranges: also make the recorder's spans NVTX ranges."""
         self._watched = True
         recorder.watch(self.device, ranges=ranges)
 
     def close(self) -> None:
-        """Give all memory back, and end the threads."""
+        """Release all memory, and end the threads."""
         self._warm = None
         self._crew.close()
         if self._device is not None:
@@ -295,7 +295,7 @@ class GpuFrames(Backend):
 
 
 def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)) -> str:
-    """Why such a frame is the CPU's, the same on all ranks; "" where a device does it. shape: of the image."""
+    """Why the CPU must extract such a frame, the same on all ranks; "" if a device can. shape: of the image."""
     reasons = {"cannot run the dense core": config.core == "dense",
                f"makes only one or two passes over an image, not {config.passes}": config.passes > 2,
                "cannot fit a background": config.background is not None and config.passes > 1,

@@ -1,7 +1,6 @@
-"""Where the spots of a job's bundles lie, which pixels they see, and where their fibres come down: integers, made on
-the host.
+"""The places of spots, pixels and rows of a job's bundles: integers, computed on the host.
 
-They are the CPU's own, to the last bit: at which pixel a spot begins must not depend on the device.
+They are bitwise those of the CPU: the first pixel of a spot must not depend on the device.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from gpu_extract.normal import cut_window, half_bands
 from gpu_extract.plan import Plan
 from gpu_extract.spots import centres, corners, legendre_basis
 
-LINE = 16     # pixels, of which the host copies whole cache lines (simd_stage)
+LINE = 16     # pixels, a multiple of which the host copies as whole cache lines (simd_stage)
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class BundleGeometry:
 
     fibres: (lo, hi); corners: (2, nfibre, nwave) int32, first pixel (y, x) of the spots on the CCD
     cut: (4,) int64, normal.cut_window, the pixels that they touch; shape: of a piece of this bundle alone
-    looked: the columns in which odd pixels are looked for; ccd: its rows and columns
-    reach: bins at which spots overlap
+    looked: the columns that are searched for odd pixels; ccd: its rows and columns
+    reach: bins over which spots overlap
     """
 
     fibres: tuple[int, int]
@@ -43,20 +42,20 @@ class BundleGeometry:
 
     @property
     def rows(self) -> int:
-        """Of the CCD."""
+        """Rows of the CCD."""
         return self.ccd[0]
 
     @cached_property
     def window(self) -> tuple[slice, slice]:
-        """What is on the CCD of the cut-out."""
+        """The part of the cut-out that is on the CCD."""
         first = np.maximum(self.cut[:2], 0)
         (top, left), (bottom, right) = first, np.maximum(np.minimum(self.cut[:2] + self.cut[2:], self.ccd), first)
         return slice(int(top), int(bottom)), slice(int(left), int(right))
 
     @cached_property
     def staged(self) -> slice:
-        """The columns of an image that come up, in all rows: the cut-out's, and those that are looked at; a multiple of
-        LINE, where the CCD has as many."""
+        """The columns of an image that are uploaded, in all rows: those of the cut-out and those that are searched for
+        odd pixels; a multiple of LINE, if the CCD has as many."""
         both = [part for part in (self.looked, self.window[1]) if part.start < part.stop] or [slice(0, 0)]
         start, end = min(part.start for part in both), max(part.stop for part in both)
         wide = -(-(end - start) // LINE) * LINE
@@ -65,12 +64,12 @@ class BundleGeometry:
 
     @cached_property
     def pixels(self) -> int:
-        """How many these are."""
+        """The number of uploaded pixels."""
         return self.rows * (self.staged.stop - self.staged.start)
 
     @property
     def place(self) -> IntArray:
-        """Where the cut-out and the columns to be looked at lie in what comes up (text/image.h): (5,) int64."""
+        """The places of the cut-out and of the searched columns in the uploaded pixels (text/image.h): (5,) int64."""
         first, end = self.staged.start, self.staged.stop
         return np.array([self.cut[image.LEFT] - first, end - first, self.looked.start - first, self.looked.stop - first,
                          self.rows], dtype=np.int64)
@@ -89,7 +88,7 @@ def bundle_geometry(job: Job, fibres: tuple[int, int], ccd: tuple[int, int]) -> 
 
 @dataclass(frozen=True)
 class Terms:
-    """A Gauss-Hermite core among a bin's numbers: terms along y and x, first coefficient, whether it is cut."""
+    """A Gauss-Hermite component among a bin's numbers: terms along y and x, first coefficient, whether it is cut."""
 
     nj: int
     ni: int
@@ -99,7 +98,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class PsfTables:
-    """A PSF as the kernels want it; see text/spots.h for the order of the series.
+    """A PSF in the form that the kernels need; see text/spots.h for the order of the series.
 
     series: (nfibre, nseries, ncoef); domain: from by_domain; basis: (ndomain, ncoef, nwave) polynomials
     """
@@ -137,14 +136,14 @@ def psf_tables(psf: PsfModel, wave: Array) -> PsfTables:
 
 
 def by_domain(domain: IntArray, count: int) -> IntArray:
-    """Where the series of each of `count` domains begin, and the end; then the series, domain by domain."""
+    """The place where the series of each of `count` domains begin, and the end; then the series, domain by domain."""
     order = np.argsort(domain, kind="stable")
     return np.concatenate([np.searchsorted(domain[order], np.arange(count + 1)), order])
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Bundles that are worked on together: shape, and their numbers among those of the rank."""
+    """Bundles that are processed together: their shape, and their numbers among the rank's bundles."""
 
     shape: PieceShape
     bundles: tuple[int, ...]
@@ -153,8 +152,8 @@ class Piece:
 def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
     """Pieces of at most `most` bundles of equal shape.
 
-    Large pieces use the device best; what comes up first and goes down last overlaps with nothing. So the smallest
-    pieces come first and last, and where all would be large, two small ones are cut off.
+    Large pieces use the device best, but the first upload and the last download overlap with nothing. So the smallest
+    pieces come first and last; if all would be large, two small ones are cut off.
     """
     alike: dict[PieceShape, list[int]] = {}
     for n, geometry in enumerate(geometries):
@@ -173,17 +172,17 @@ def cut_pieces(geometries: Sequence[BundleGeometry], most: int) -> list[Piece]:
 
 
 def even(count: int, most: int) -> list[range]:
-    """`count` things in as few groups of at most `most` as can be, as even as can be."""
+    """`count` things in the fewest groups of at most `most`, of nearly equal size."""
     groups = -(-count // most)
     return [range(count * g // groups, count * (g + 1) // groups) for g in range(groups)]
 
 
 @dataclass(frozen=True)
 class Landing:
-    """The wanted fibres of a piece, close together and in order.
+    """The requested fibres of a piece, contiguous and in order.
 
-    places: (fibres of the piece,) int64, the place of each among them, -1 where it is not wanted
-    runs: (first, last, target): places first .. last - 1 are the rows from `target` on of the rank's rows
+    places: (fibres of the piece,) int64, the place of each among them, -1 if it is not requested
+    runs: (first, last, target): places first .. last - 1 are the rank's rows from `target` on
     """
 
     places: IntArray
@@ -191,7 +190,7 @@ class Landing:
 
 
 def landing_of(plan: Plan, start: int, bundles: Sequence[tuple[int, int]]) -> Landing:
-    """Of a piece; start: the first fibre of the rank's rows; bundles: the fibre ranges of the piece's."""
+    """The landing of a piece; start: the first fibre of the rank's rows; bundles: their fibre ranges."""
     fibres = np.concatenate([np.arange(*bundle) for bundle in bundles])
     kept = np.isin(fibres, np.concatenate([np.arange(*wanted(bundle, plan)) for bundle in bundles]))
     targets = fibres[kept] - start

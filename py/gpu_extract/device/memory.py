@@ -1,4 +1,4 @@
-"""What a slot of the device holds while it works on a piece: every array, its shape and its bytes, in one place."""
+"""The arrays of a slot of device memory, with their shapes and types."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,19 +14,19 @@ from gpu_extract.device.cuda.text import gradients, image, normal, quality
 from gpu_extract.device.geometry import LINE, BundleGeometry, PsfTables
 
 ALIGN = 64
-UNSEEN, GIVEN_UP, BEYOND = 0, 1, 2      # of a fibre: bins that normal.give_up takes out, that the core gave up, and, of
-                                        # several passes, whose x is none that a model can be made of
+UNSEEN, GIVEN_UP, BEYOND = 0, 1, 2      # counts of a fibre's bins: removed by normal.give_up; given up by the core;
+                                        # with several passes, those with an x of which no model can be made
 Arrays = Mapping[str, tuple[tuple[int, ...], Any]]      # name -> (shape, dtype)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What all pieces of a job have in common.
+    """Sizes and types that all pieces of a job have in common.
 
-    stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most that come up for one
+    stamp: (ny, nx) of a spot; cut: (rows, columns) that hold every bundle's cut-out; pixels: most uploaded per bundle
     dtype: of the images, float32 or float64, in the host's byte order; kept: of the frame, float32 or float64
     nseries: numbers of a bin
-    model: whether the model image is wanted; several: whether there are several passes
+    model: whether the model image is requested; several: whether there are several passes
     """
 
     stamp: tuple[int, int]
@@ -49,7 +49,7 @@ def sizes_of(stamp: tuple[int, int], bundles: Sequence[BundleGeometry], tables: 
 
 
 def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What comes up with every frame, pixels, and what lives on the device alone."""
+    """The pixels, which are uploaded with every frame, and the arrays that exist on the device alone."""
     f, nwave, stamp = shape.fibres, shape.nwave, sizes.stamp
     pixels, spots = (shape.bundles, sizes.cut[1], sizes.cut[0]), (f, prod(stamp) * places_of(nwave))
     double, bins, kept = np.float64, (f, nwave), (f, shape.nout)
@@ -74,14 +74,14 @@ def work_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
 
 
 def kept_arrays(fibres: int, nwave: int) -> Arrays:
-    """What stays on the device until the next frame, of all fibres of the rank: the CPU asks for it where it takes over
-    a fibre, since the mask of a bundle depends on all of its fibres; bits: mask bits but for the model's fit."""
+    """The arrays of all fibres of the rank that stay on the device until the next frame. The CPU needs them when it
+    takes over a fibre, since the mask of a bundle depends on all of its fibres; bits: mask bits except BAD2DFIT."""
     return {"chi2pix": ((fibres, nwave), np.float64), "bits": ((fibres, nwave), np.uint32)}
 
 
 def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What comes down beside the frame; state: of the conjugate gradients, counts: of bins of each fibre, seen: of
-    pixels (image.look), model: (rows, columns)."""
+    """The report of a piece, which is downloaded beside its rows; state: of the conjugate gradients; counts: of bins of
+    each fibre; seen: extremes of the pixels (image.look); model: (rows, columns)."""
     model = {"model": ((shape.bundles, *sizes.cut), np.float64)} if sizes.model else {}
     return {**model, "state": ((shape.bundles, gradients.STATE), np.float64),
             "counts": ((3 if sizes.several else 2, shape.fibres), np.float64),
@@ -89,12 +89,12 @@ def told_arrays(shape: PieceShape, sizes: Sizes) -> Arrays:
 
 
 def piece_rows(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """The rows of the frame that a piece can make, on the device."""
+    """The rows of the frame that a piece makes, on the device."""
     return {f"to_{name}": array for name, array in rooms(shape.fibres, shape.nout, shape.ndiag, sizes.kept).items()}
 
 
 def in_one_block(arrays: Arrays) -> tuple[dict[str, int], int]:
-    """Where each array begins in one block of bytes, and the bytes of the block."""
+    """The first byte of each array in one block, and the bytes of the block."""
     places, size = {}, 0
     for name, array in arrays.items():
         places[name] = size
@@ -108,7 +108,7 @@ def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def tables_on(device: Device, tables: Mapping[str, np.ndarray]) -> dict[str, DeviceArray]:
-    """Tables that come up once; they are there."""
+    """Upload tables, and wait until they are there."""
     stream, found = device.stream(), {}
     staged = {name: device.pinned(table.shape, table.dtype) for name, table in tables.items()}
     for name, table in tables.items():
@@ -120,7 +120,7 @@ def tables_on(device: Device, tables: Mapping[str, np.ndarray]) -> dict[str, Dev
 
 
 def tables_from(device: Device, arrays: Mapping[str, DeviceArray], stream: Any) -> dict[str, np.ndarray]:
-    """Arrays of the device, by name, on the host; waits for them, behind what is queued on the stream."""
+    """Device arrays by name, copied to the host; waits for them and everything queued on the stream before."""
     found = {}
     for name, source in arrays.items():
         found[name] = device.pinned(source.shape, source.dtype)

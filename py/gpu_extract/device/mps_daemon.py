@@ -1,8 +1,8 @@
-"""NVIDIA's multi-process service (MPS) for as long as the ranks of a node need it: one daemon, shared and counted.
+"""NVIDIA's multi-process service (MPS): one daemon for the ranks of a node, for as long as any of them needs it.
 
-Every rank holds a shared lock on a file beside the daemon's directory while its command runs, and so does the command
-itself, should the rank be killed before it. Whoever comes first starts the daemon and waits until it answers; who
-leaves and can have the lock for itself alone is the last, and stops it. Coming and leaving exclude each other.
+Every rank holds a shared lock on a file in the daemon's directory while its command runs. The command inherits the
+lock, in case the rank is killed before it. The first rank starts the daemon and waits until it answers. A rank that
+leaves and can get an exclusive lock is the last, and stops it. Ranks join and leave one at a time.
 """
 import fcntl
 import os
@@ -18,18 +18,18 @@ from gpu_extract.io.whose import is_at
 from gpu_extract.perf.clock import now, sleep
 
 CONTROL = "nvidia-cuda-mps-control"
-PIPES = "/tmp/nvidia-mps"      # where the daemon listens if it is not told otherwise
-READY = 20.0                   # seconds that it may take to answer
+PIPES = "/tmp/nvidia-mps"      # where the daemon listens by default
+READY = 20.0                   # seconds within which it must answer
 STEP = 0.05
-LONGEST = 90                   # characters of the directory: names of sockets in it end at 107
+LONGEST = 90                   # characters of the directory: names of sockets in it have at most 107
 
 
 class MpsError(GpuExtractError):
-    """MPS cannot be had; says why in one line."""
+    """MPS is unavailable; the message says why in one line."""
 
 
 def control_pid(pipes: str) -> int | None:
-    """The process of the daemon that listens in `pipes`, None where none runs."""
+    """The process of the daemon that listens in `pipes`, None if none runs."""
     try:
         pid = int((Path(pipes) / f"{CONTROL}.pid").read_text().strip())
     except (OSError, ValueError):
@@ -40,8 +40,8 @@ def control_pid(pipes: str) -> int | None:
 def directory_for(environ: Mapping[str, str], parent: int) -> Path:
     """The directory of this user's daemon for this job and step on this node.
 
-    parent: process that started this one. All ranks of a step on a node have one parent (slurmstepd, the launcher's
-    proxy): it stands for the step where no batch system names it, so that steps of one job do not meet.
+    parent: the process that started this one. All ranks of a step on a node have the same parent (slurmstepd, the
+    launcher's proxy). If no batch system names the step, the parent identifies it, so that steps of a job stay apart.
     """
     base = environ.get("GPU_EXTRACT_MPS_DIR") or environ.get("TMPDIR") or "/tmp"
     job = environ.get("SLURM_JOB_ID") or environ.get("PBS_JOBID") or environ.get("PMIX_NAMESPACE") or "0"
@@ -52,10 +52,10 @@ def directory_for(environ: Mapping[str, str], parent: int) -> Path:
 
 
 class Daemon:
-    """The daemon of a directory, from this rank's view.
+    """The daemon of a directory, as seen by this rank.
 
-    environ: of the daemon's programs. CUDA_VISIBLE_DEVICES is not for the daemon: it would number the devices anew, and
-    each rank's own choice would then mean others.
+    environ: of the daemon's programs. The daemon does not get CUDA_VISIBLE_DEVICES: it would renumber the devices, and
+    each rank's own choice would then select others.
     """
 
     def __init__(self, path: Path, environ: Mapping[str, str]):
@@ -65,13 +65,13 @@ class Daemon:
         self._users = -1
 
     def variables(self) -> dict[str, str]:
-        """What tells a program to use this daemon."""
+        """The environment variables with which a program uses this daemon."""
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.logs)}
 
     def join(self) -> None:
-        """Be counted, start the daemon if it does not run, wait until it answers.
+        """Register this rank, start the daemon if it does not run, and wait until it answers.
 
-        Raises MpsError where that fails; the rank is not counted then.
+        Raises MpsError if that fails; the rank is not registered then.
         """
         if shutil.which(CONTROL, path=self._environ.get("PATH")) is None:
             raise MpsError(f"{CONTROL} is not on the PATH")
@@ -86,12 +86,12 @@ class Daemon:
                 raise
 
     def leave(self) -> bool:
-        """Be counted no more; whether this was the last, which has stopped the daemon."""
+        """Unregister this rank. Returns whether it was the last, which stops the daemon."""
         with _gate(self.path):
             return self._release()
 
     def _release(self) -> bool:
-        """Give up the lock on the users, and stop the daemon if nobody else has it."""
+        """Release the lock on the file of users, and stop the daemon if nobody else holds it."""
         try:
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -103,7 +103,7 @@ class Daemon:
         return True
 
     def _start(self) -> None:
-        """Start it unless it runs, and wait until it answers."""
+        """Start the daemon unless it runs, and wait until it answers."""
         for folder in (self.pipes, self.logs):
             folder.mkdir(mode=0o700, exist_ok=True)
         if control_pid(str(self.pipes)) is None:
@@ -117,7 +117,7 @@ class Daemon:
             sleep(STEP)
 
     def _stop(self) -> None:
-        """Stop it, and wait until it is gone."""
+        """Stop the daemon, and wait until it has ended."""
         pid = control_pid(str(self.pipes))
         if pid is None:
             return
@@ -127,9 +127,9 @@ class Daemon:
             sleep(STEP)
 
     def _run(self, command: list[str], text: str = "") -> tuple[int, str]:
-        """Run the control program: its exit code, and what it said in one line.
+        """Run the control program. Returns its exit code, and its output in one line.
 
-        The daemon it leaves behind holds none of our descriptors, and no pipe that we would wait at the end of.
+        The daemon that it leaves behind holds none of our descriptors, and no pipe whose end we would wait for.
         """
         with TemporaryFile() as said:
             try:
@@ -143,7 +143,7 @@ class Daemon:
 
 @contextmanager
 def _gate(path: Path) -> Iterator[None]:
-    """Only one rank at a time may come or go: a lock on a file in the directory, which the last one removes."""
+    """Only one rank at a time may join or leave: a lock on a file in the directory, which the last one removes."""
     while True:
         path.mkdir(mode=0o700, exist_ok=True)
         if path.is_symlink() or path.lstat().st_uid != os.getuid():
@@ -151,7 +151,7 @@ def _gate(path: Path) -> Iterator[None]:
         try:
             gate = os.open(path / "gate", os.O_RDWR | os.O_CREAT, 0o600)
         except FileNotFoundError:
-            continue                        # removed since: by the last of the ranks before us
+            continue                        # the last of earlier ranks has just removed the directory
         fcntl.flock(gate, fcntl.LOCK_EX)
         if is_at(path / "gate", gate):
             break
@@ -164,12 +164,11 @@ def _gate(path: Path) -> Iterator[None]:
 
 def run_with(environ: Mapping[str, str], parent: int, run: Callable[[dict[str, str]], int],
              say: Callable[[str], None], *, required: bool) -> int:
-    """run(environment), with MPS where it can be had; returns what it returns.
+    """Call run(environment), with MPS if it is available, and return its result.
 
-    What it starts must inherit descriptors: one of them counts it among the daemon's users.
-
-    A daemon that runs already where `environ` points is used and left alone.
-    say: told in one line why there is no MPS; raises MpsError in that case where it is required.
+    The processes that it starts must inherit descriptors: one of these registers them as users of the daemon. A daemon
+    that already runs where `environ` points is used and not stopped.
+    say: called with one line if there is no MPS; if MPS is required, MpsError is raised instead
     """
     named = environ.get("CUDA_MPS_PIPE_DIRECTORY")
     if named and control_pid(named) is not None:

@@ -1,4 +1,4 @@
-"""What the device could not do, done by the CPU: whole bundles, or some fibres' decorrelation."""
+"""Work that the device could not do, done by the CPU: whole bundles, or the decorrelation of some fibres."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,9 +24,9 @@ from gpu_extract.solve import solve
 
 def on_cpu(image: Image, job: Job, number: int, crew: Crew, take: Callable[[int, Rows], None],
            past: Past | None) -> None:
-    """A work of the crew: the wanted rows of a bundle of the job as the CPU makes them.
+    """A job of the crew: make the requested rows of a bundle on the CPU.
 
-    take: called with its number and rows; past: of its pixels, where this is a further pass
+    take: called with its number and rows; past: of its pixels, in a further pass
     """
     job, fibres = replace(job, threads=crew.share), job.plan.bundles[number]
     if past is None:
@@ -37,12 +37,12 @@ def on_cpu(image: Image, job: Job, number: int, crew: Crew, take: Callable[[int,
 
 
 def all_on_cpu(rows: Rows) -> Rows:
-    """The rows, with notes that say who has made them."""
+    """The rows, with notes that the CPU has made all of them."""
     return replace(rows, notes={first: {**facts, "on_cpu": facts["fibres"]} for first, facts in rows.notes.items()})
 
 
 def put(rows: Rows, part: Rows) -> None:
-    """Write a part of the rows where it belongs; models and notes are left."""
+    """Write a part of the rows to its place; models and notes are unchanged."""
     place = slice(part.fibres[0] - rows.fibres[0], part.fibres[1] - rows.fibres[0])
     for name in BY_BIN:
         getattr(rows, name)[place] = getattr(part, name)
@@ -50,12 +50,12 @@ def put(rows: Rows, part: Rows) -> None:
 
 @dataclass
 class Lost:
-    """Some fibres of a bundle that the CPU makes, from normal equations of their own, and the bundle's mask, which
+    """Some fibres of a bundle that the CPU decorrelates, from its own normal equations, and the bundle's mask, which
     depends on all of its fibres. It writes the bundle's rows and no others.
 
-    rows: of the frame, with what the device made; fibres: (lo, hi) of the bundle; lost: their numbers within it
-    kept: of the bundle (memory.kept_arrays); odd: its odd pixels; corners: y0, x0 of all bins of its wanted fibres
-    seen: of several passes: its pixels as the device has seen them, root and light; rejected: which it left out
+    rows: of the frame, from the device; fibres: (lo, hi) of the bundle; lost: their numbers within it
+    kept: of the bundle (memory.kept_arrays); odd: its odd pixels; corners: y0, x0 of all bins of its requested fibres
+    seen: with several passes, the bundle's root and light from the device; rejected: the pixels that it left out
     """
 
     rows: Rows
@@ -68,10 +68,11 @@ class Lost:
     rejected: IntArray = field(default_factory=lambda: NO_PIXELS)
 
     def put(self, image: Image, job: Job, crew: Crew) -> None:
-        """Write it all: one work of the crew, which adds one for each fibre; the last of these makes the mask."""
+        """Make and write everything: a job of the crew, which adds one for each fibre; the last of these makes the
+        mask."""
         job = replace(job, threads=crew.share)
         with borrowed() as passing:
-            place = locate(image, job, self.fibres, None if self.seen else passing)      # the core may ask for pixels
+            place = locate(image, job, self.fibres, None if self.seen else passing)      # the core may need pixels
             for name, values in self.seen.items():
                 getattr(place.cut, name)[:values.shape[0], :values.shape[1]] = values
             seen: Any = Seen(place.cut, image.shape) if self.seen else image
@@ -92,7 +93,7 @@ class Lost:
         crew.add([partial(work, n) for n in self.lost], first=True)
 
     def _put_fibre(self, n: int, part: Decorrelated, job: Job) -> None:
-        """Write a fibre's row, and what it says of the mask."""
+        """Write a fibre's row, and its bits for the mask."""
         rows, own, nothing = self.rows, self.kept["bits"][n], np.uint32(SpecMask.NODATA)
         clear_corners(part.resolution)
         own &= ~nothing
@@ -106,7 +107,8 @@ class Lost:
             rows.resolution[row], rows.status[row] = part.resolution[0], bin_status(part.status[0], own)
 
     def _put_mask(self, job: Job) -> None:
-        """Write the bundle's mask: its bits but for the model's fit are known by now, and what no row holds."""
+        """Write the bundle's mask: the bits known so far, BAD2DFIT, and the bits of numbers that exceed the type of the
+        rows, of odd pixels and of rejected ones."""
         bits, rows = self.kept["bits"], self.rows
         bits[stands_out(self.kept["chi2pix"], bits == 0)] |= np.uint32(SpecMask.BAD2DFIT)
         lo, hi = wanted(self.fibres, job.plan)

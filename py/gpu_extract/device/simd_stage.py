@@ -1,4 +1,4 @@
-"""CPU kernel: pixels on their way to a device."""
+"""CPU kernel that copies pixels to pinned memory."""
 # mypy: disallow-untyped-defs=False
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, vread8, vwrite_past
@@ -8,10 +8,9 @@ LINE = 64     # bytes of a cache line, and of a vector
 
 @njit(nogil=True, cache=True, loops=False)
 def copy_past(target, source):
-    """target = source, past the caches, at half the time: no more of them is read by the host.
+    """target = source, past the caches, which takes half the time; the host does not read the target again.
 
-    Both are (rows, bytes) uint8; rows of the target are whole cache lines and follow each other, those of the source
-    lie anywhere.
+    Both are (rows, bytes) uint8. The target's rows are whole cache lines without gaps; the source's may lie anywhere.
     """
     rows, width = target.shape
     to = address(target, 0)

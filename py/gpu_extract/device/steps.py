@@ -1,4 +1,4 @@
-"""The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. Nothing waits."""
+"""The steps of a piece, each as the kernels it queues: pixels, spots, normal equations, x, quality. No step waits."""
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -18,24 +18,24 @@ from gpu_extract.normal import FAINT_LIGHT, LEAST_LIGHT
 from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
 from gpu_extract.solve import TOLERANCE
 
-NONE = Terms(0, 0, 0, False)      # a core that is not there
-LONGER = 10     # times as many iterations where they did not suffice: the CPU allows itself 100, each of them worth two
+NONE = Terms(0, 0, 0, False)      # a component that the PSF does not have
+LONGER = 10     # times as many iterations if they did not suffice: the CPU allows 100, each of which is worth two
 
 
 def iterations_for(hw: int) -> int:
     """Iterations that are queued for pieces of this half-band; pieces that need more are queued again.
 
-    Needed were 3 to 14 on PSFs with half-bands up to 13, masks included, and 21 with a half-band of 28.
+    PSFs with half-bands up to 13 needed 3 to 14, including masks, and one with a half-band of 28 needed 21.
     """
     return 20 if hw <= 16 else 48
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Queues kernels of one piece on one stream.
+    """Queues the kernels of one piece on one stream.
 
-    arrays: inputs, work arrays and what comes down, by name (memory.py), the piece's part of what is kept as
-    well; tables: the PSF's (series, domain, basis); widths: of the bins, and their squares
+    arrays: inputs, work arrays, downloaded arrays and the piece's part of the kept ones, by name (memory.py); the
+        PSF's tables (series, domain, basis); widths of the bins and their squares
     patient: queue LONGER times the usual iterations
     """
 
@@ -48,18 +48,18 @@ class Steps:
 
     @cached_property
     def _known(self) -> dict[str, Any]:
-        """What kernels ask for, by the names that it has in headers: arrays and numbers."""
+        """Arguments of kernels, arrays and numbers, by their names in the headers."""
         shape, sizes, (ny, nx), (rows, columns) = self.shape, self.sizes, self.sizes.stamp, self.sizes.cut
         return {**vars(self.arrays), **vars(shape), "fibres": shape.fibres, "lanes": shape.fibres, "nout": shape.nout,
                 "bins": shape.fibres * shape.nwave, "ny": ny, "nx": nx, "rows": rows, "columns": columns,
                 "size": sizes.pixels, "nseries": sizes.nseries}
 
     def _launch(self, kernel: TextKernel, lanes: int, /, **own: Any) -> None:
-        """Queue a kernel; own: arguments that are not known by their names."""
+        """Queue a kernel; own: arguments that are not in `_known`, or have another name there."""
         self.device.launch(kernel, lanes, kernel.bound(own, self._known), self.stream)
 
     def pixels(self) -> None:
-        """Whitened pixels, and what is seen of them all; every fibre is to be solved."""
+        """Whiten the pixels, and make their extremes for the search of odd pixels; every fibre is to be solved."""
         self.device.clear(self.arrays.gate, self.stream)
         self._launch(image.look[self.sizes.dtype.itemsize], self.shape.bundles * image.LOOKERS, parts="looked",
                      lookers=image.LOOKERS)
@@ -69,17 +69,17 @@ class Steps:
         self.whiten()
 
     def whiten(self) -> None:
-        """The pixels of the cut-outs, in units of their errors."""
+        """Make the pixels of the cut-outs in units of their errors."""
         self._launch(image.whiten[self.sizes.dtype.itemsize], self.shape.bundles * prod(self.sizes.cut))
 
     def numbers(self, tables: PsfTables) -> None:
-        """What the PSF says of each bin."""
+        """Evaluate the series of the PSF for each bin."""
         ndomain, _, ncoef = tables.basis.shape[0], *tables.series.shape[1:]
         self._launch(spots.evaluate.sized(ncoef), self.shape.fibres * -(-self.shape.nwave // spots.TOGETHER),
                      ndomain=ndomain)
 
     def see(self, tables: PsfTables) -> None:
-        """Spots, weights and right sides: what spots see of the pixels."""
+        """Make spots, weights and right-hand sides."""
         one, other = cores = [*tables.cores, NONE][:2]
         numbers = [number for core in cores for number in (core.nj, core.ni, int(core.cut))]
         rows = make_rows(self.sizes.stamp[0], sum(core.ni + core.cut for core in cores))
@@ -87,7 +87,7 @@ class Steps:
         self._launch(spots.make.sized(*numbers, int(tables.tail), rows), lanes, first=one.first, second=other.first)
 
     def normal(self, ridge: float) -> None:
-        """Normal equations."""
+        """Make the normal equations."""
         shape = self.shape
         bins = shape.fibres * shape.nwave
         for numbers, parts, distances in couple_launches(shape.hw, shape.nd, self.sizes.stamp[0]):
@@ -99,12 +99,12 @@ class Steps:
         self._count(UNSEEN, self.arrays.given_up, normal.GIVEN_UP, (shape.first, shape.first + shape.nout))
 
     def solve(self, *, again: bool = False) -> None:
-        """x, and the state of the iteration; again: not for the first time in this piece."""
+        """Compute x and the state of the iteration; again: not the first time in this piece."""
         self._factorise()
         self.answer(self.arrays.x, self.arrays.rhs, self.arrays.state, again=again)
 
     def answer(self, x: DeviceArray, rhs: DeviceArray, state: DeviceArray, *, again: bool) -> None:
-        """x that belongs to a right side, and the state of the iteration, by factors that are there."""
+        """Compute x for a right-hand side and the state of the iteration, with the existing factors."""
         shape = self.shape
         n, bins, parts = shape.fibres, shape.fibres * shape.nwave, shape.fibres * normal.PARTS
         r, z, p, q, s, t = (self.arrays.vectors.part(v, v + 1) for v in range(gradients.VECTORS))
@@ -122,7 +122,7 @@ class Steps:
         self._launch(gradients.arrive, bins, x=x, s=s)
 
     def _factorise(self) -> None:
-        """Factors of the fibres' own blocks, of which icov holds the upper triangle from its diagonal hw on."""
+        """Factorise the fibres' own blocks; icov holds their upper triangles from its diagonal hw on."""
         shape, nwave = self.shape, self.shape.nwave
         matrix = {"band": "icov", "open": 0, "place": shape.hw * nwave, "row": 1, "element": nwave,
                   "between": shape.nd * (2 * shape.hw + 1) * nwave, "tile": tile_of(nwave)}
@@ -130,7 +130,7 @@ class Steps:
             self._launch(kernel.sized(shape.hw), tiles_of(nwave) * shape.fibres, **matrix)
 
     def _precondition(self, z: DeviceArray, r: DeviceArray, t: DeviceArray, state: DeviceArray) -> None:
-        """z = M^-1 r, M the fibres' own blocks, and r z of every fibre; t is room for what lies between."""
+        """z = M^-1 r, where M are the fibres' own blocks, and r z of every fibre; t holds the intermediate result."""
         n, nwave, half = self.shape.fibres, self.shape.nwave, self.shape.hw
         tiles, cut = tiles_of(nwave, SHORT), {"tile": tile_of(nwave), "fine": tile_of(nwave, SHORT)}
         known = {"y": t, "r": r, "state": state, "facts": gradients.STATE, **cut}
@@ -139,7 +139,7 @@ class Steps:
         self._add_parts("dots", "parts", n, tiles)
 
     def quality(self, psferr: float) -> None:
-        """chi2pix and pixmask_fraction, and the model image where it is wanted."""
+        """Compute chi2pix, pixmask_fraction and, if requested, the model image."""
         self.touch()
         if self.sizes.model:
             self._light(quality.project)
@@ -147,18 +147,18 @@ class Steps:
         self._launch(quality.weigh, self.shape.fibres * self.shape.nout, begin=self.shape.first)
 
     def touch(self) -> None:
-        """Which bins and fibres touch each pixel."""
+        """Find which bins and fibres touch each pixel."""
         self._launch(quality.bins_of_row, self.shape.fibres * self.sizes.cut[0])
         self._launch(quality.near_fibres, self.shape.bundles * self.sizes.cut[0])
 
     def _light(self, kernel: TextKernel, x: DeviceArray | str = "x", **own: Any) -> None:
-        """Queue a kernel on the light of spots, of these x."""
+        """Queue a kernel that uses the light of the spots with fluxes x."""
         rows, columns = self.sizes.cut
         self._launch(quality.join, self.shape.fibres * self.shape.nwave, x=x)
         self._launch(kernel, self.shape.bundles * rows * -(-columns // quality.ABREAST), **own)
 
     def assemble(self) -> None:
-        """The piece's rows of the frame."""
+        """Make the piece's rows of the frame."""
         a, shape, kept = self.arrays, self.shape, self.sizes.kept
         bins, real = shape.fibres * shape.nout, np.finfo(kept)
         self._count(GIVEN_UP, a.status, int(Status.FAILED))
@@ -170,11 +170,11 @@ class Steps:
 
     def _add_parts(self, whole: DeviceArray | str, parts: DeviceArray | str, lanes: int, count: int, *,
                    largest: bool = False) -> None:
-        """whole = sums of `count` parts each, in order, or the largest."""
+        """whole = sums of `count` parts each, in order, or their largest values."""
         self._launch(gradients.add_parts, lanes, whole=whole, parts=parts, count=count, largest=int(largest))
 
     def _count(self, what: int, marks: DeviceArray, wanted: int, bins: tuple[int, int] | None = None) -> None:
-        """How many of the bins, all by default, of every fibre have a mark, into one row of the counts."""
+        """Count the bins with a mark of every fibre, in all bins by default, into one row of the counts."""
         fibres, nwave = self.shape.fibres, marks.shape[1]
         first, end = bins or (0, nwave)
         self._launch(normal.count_marks, fibres * normal.PARTS, marks=marks, wanted=wanted, first=first, end=end,

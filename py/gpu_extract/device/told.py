@@ -1,4 +1,4 @@
-"""What a device tells of a piece, as the host reads it: odd pixels, facts, what is the CPU's."""
+"""The report of a piece from the device, read by the host: odd pixels, facts, and the work that is left to the CPU."""
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,12 +13,12 @@ from gpu_extract.device.memory import BEYOND, GIVEN_UP, UNSEEN
 from gpu_extract.seams import Recorder
 from gpu_extract.solve import TOLERANCE
 
-LEFT = "left to the CPU"         # the span in which a frame waits for what its device could not do
+LEFT = "left to the CPU"         # the span in which a frame waits for work that its device could not do
 
 
 def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen: Array) -> list[IntArray]:
-    """The odd pixels of a piece's bundles, (n, 2) y and x; seen: what the device has seen of each one's. The host looks
-    only where that leaves room for any. Raises InputError for illegal ones."""
+    """The odd pixels of a piece's bundles, (n, 2) y and x; seen: the extremes of each bundle's pixels, from the device.
+    The host searches only if these permit any. Raises InputError for illegal pixels."""
     columns = [flow.task.geometries[bundle].looked for bundle in bundles]
     return [job.odd_in(image, place) if may_be_odd(image, place, job.most_ivar, values) else NO_PIXELS
             for place, values in zip(columns, seen.tolist(), strict=True)]
@@ -26,10 +26,10 @@ def odd_pixels(flow: Flow, image: Image, job: Job, bundles: Sequence[int], seen:
 
 def take_piece(flow: Flow, p: int, find: Callable[[Array], list[IntArray]], recorder: Recorder, *,
                rows: dict[str, np.ndarray], turn: Turn) -> tuple[dict[str, np.ndarray], list[IntArray]]:
-    """What is told of piece p, once it is there, and its bundles' odd pixels, without which it is done again, and with
-    more iterations where those that were queued did not do.
+    """Wait for the report of piece p, and find its bundles' odd pixels. If there are any, the piece is repeated without
+    them; if it has not converged, with more iterations.
 
-    find: these pixels, from what is seen of all; a later pass knows them. The other arguments are those of Flow.again.
+    find: returns these pixels, given told["seen"]; a later pass knows them. The other arguments: see Flow.again.
     """
     with recorder.span("wait"):
         told = flow.take(p)
@@ -43,12 +43,12 @@ def take_piece(flow: Flow, p: int, find: Callable[[Array], list[IntArray]], reco
 
 
 def is_undone(told: Mapping[str, np.ndarray]) -> bool:
-    """Whether more iterations are needed than were queued, of any bundle, for x or for what tails have put into it."""
+    """Whether any bundle needs more iterations than were queued, for x or for the part of x that tails cause."""
     return any(told[name][:, gradients.UNDONE].any() for name in ("state", "tail_state") if name in told)
 
 
 def facts_of(flow: Flow, told: Mapping[str, np.ndarray], b: int, bundle: int) -> tuple[dict[str, float], list[int]]:
-    """How a bundle of the rank was made, the piece's bundle b, and which of its fibres the core gave up."""
+    """The facts about a bundle of the rank, bundle b of the piece, and the fibres that the core gave up."""
     shape, state = flow.task.geometries[bundle].shape, told["state"][b]
     counts = told["counts"][:, b * shape.nfibre:(b + 1) * shape.nfibre]
     states = [state, *([told["tail_state"][b]] if "tail_state" in told else [])]
@@ -63,10 +63,10 @@ def facts_of(flow: Flow, told: Mapping[str, np.ndarray], b: int, bundle: int) ->
 
 
 def is_cpus(facts: Mapping[str, float], fibres: IntArray, lost: Sequence[int], warn: Callable[[str], None]) -> bool:
-    """Whether a bundle is the CPU's: no core knows its band, its solution has run away or did not converge, or all its
-    fibres were lost.
+    """Whether the CPU must extract a bundle: no core of a device supports its band, its solution has run away or did
+    not converge, or all its fibres were lost.
 
-    fibres: their numbers in the PSF; lost: those that the core gave up, within the bundle
+    fibres: their numbers in the PSF; lost: those that the core gave up, counted within the bundle
     """
     if facts["halfband"] > NARROW or facts.get("ran_away"):
         return True

@@ -1,1 +1,1 @@
-"""The GPU backend: kernels, and the one seam through which everything reaches a device."""
+"""The GPU backend: kernels, and the seam through which all requests reach a device."""

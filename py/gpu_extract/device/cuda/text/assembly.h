@@ -1,14 +1,14 @@
-// Kernels: what a piece has become, as rows of the frame: mask bits, photons per Angstrom, types of the file.
+// Kernels: the results of a piece as rows of the frame: mask bits, photons per Angstrom, types of the file.
 //
-// To the last bit what quality.mask_bits, quality.bin_status and assemble.rows_of (`held` included) make on the host.
-// Medians are found by counting how many bins are smaller: nothing is sorted.
-// Of the piece are arrays (fibres, nout), in photons per bin, of the frame `to_...`, (rows, nout); targets: the row of
-// each fibre, -1 where it is not wanted.
+// They are bitwise equal to those of quality.mask_bits, quality.bin_status and assemble.rows_of (including `held`) on the
+// host. Medians are found by counting how many bins are smaller, without sorting.
+// Arrays of the piece are (fibres, nout), in photons per bin; those of the frame, `to_...`, are (rows, nout); targets: the
+// row of each fibre, -1 if it is not requested.
 #pragma once
 #include "lanes.h"
 
-// Mask bits but for the model's fit, which need no other bin; marks (fibres, nwave): of normal.give_up, where not 0 the bin
-// is weak; first: of its bins that is kept.
+// Mask bits except BAD2DFIT, which need no other bin; marks (fibres, nwave): of normal.give_up, a bin is weak if not 0;
+// first: first bin that is kept.
 BLOCK(128) void mark(index n, unsigned *bits, const double *ivar, const double *fraction, const signed char *marks,
                      index first, index nwave, index nout)
 {
@@ -22,10 +22,10 @@ BLOCK(128) void mark(index n, unsigned *bits, const double *ivar, const double *
     bits[n] = mask;
 }
 
-// middles (2, fibres) = both middle values of chi2pix of the fibre's unmarked bins, NaN where there are none: a team for each
-// fibre. It is the largest number that does not have more of them below it than come before the middle. Numbers above 0 are
-// in the order of their bits, which are found BITS at a time: how many values are below each of LIMITS. MANY bins are asked
-// for at once.
+// middles (2, fibres) = both middle values of chi2pix of the fibre's unmarked bins, NaN if there are none: a team for each
+// fibre. A middle value is the largest number with no more values below it than come before the middle. Numbers above 0 have
+// the order of their bits, which are found BITS at a time, by counting the values below each of LIMITS limits. MANY bins are
+// read at once.
 union Number {
     double value;
     index bits;
@@ -39,7 +39,7 @@ TEAMS(1) void find_middles(index f, double *middles, const double *chi2pix, cons
     SHARED int counts[IN_BLOCK<T>][2][T][2 * LIMITS];
     Number found[2] = {};
     int total = 0, end = (int)nout;
-    LOOP(int, step, 0, 1 + 63 / BITS) {      // the first one counts all
+    LOOP(int, step, 0, 1 + 63 / BITS) {      // the first step counts all
         int place = 63 - BITS * (step > 0 ? step : 1);
         auto &told = counts[team<T>()][step % 2];      // the other one may still be read
         index limits[2 * LIMITS];
@@ -76,7 +76,7 @@ TEAMS(1) void find_middles(index f, double *middles, const double *chi2pix, cons
             middles[t * fibres + f] = total > 0 ? (t ? found[1] : found[0]).value : nan("");
 }
 
-// The median of a bundle's unmarked fibres at one wavelength, NaN where there are none; at: of its first fibre.
+// The median of a bundle's unmarked fibres at one wavelength, NaN if there are none; at: place of its first fibre.
 LANE double middle_of_fibres(const double *chi2pix, const unsigned *bits, index at, index nfibre, index nout)
 {
     double low = nan(""), high = nan("");
@@ -97,19 +97,19 @@ LANE double middle_of_fibres(const double *chi2pix, const unsigned *bits, index 
     return 0.5 * (low + high);
 }
 
-// What became of a bin (quality.bin_status).
+// The status of a bin (quality.bin_status).
 LANE int status_of(int status, unsigned mask)
 {
     bool empty = mask & NODATA && (status != FAILED || mask & ALLBADPIX);
     return empty ? (int)EMPTY : status;
 }
 
-constexpr signed char LOST = 127;      // status, on the device alone, of a bin that the frame's type does not hold
+constexpr signed char LOST = 127;      // status, on the device alone, of a bin whose numbers exceed the frame's type
 
 // One bin of the frame, in photons per Angstrom. widths: (2, nout), of a bin in Angstrom, and its square. A misfit
-// (quality.stands_out): chi2pix above `factor` times both medians, or above `alone` where a bundle has fewer than `few`
-// fibres. What the frame's type does not hold (assemble.held): ivar below `least`, its smallest number that has all its
-// digits, and what is above `largest`.
+// (quality.stands_out) has chi2pix above `factor` times both medians, or above `alone` if a bundle has fewer than `few`
+// fibres. The frame's type cannot hold ivar below `least`, its smallest number with all digits, and numbers above `largest`
+// (assemble.held).
 template <typename Real>
 BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi2pix, Real *to_pixmask_fraction, unsigned *to_mask,
                       signed char *to_status, signed char *status, const double *flux, const double *ivar,

@@ -1,29 +1,29 @@
-// Kernels: what eliminating a fibre takes from another, for all fibres of a piece side by side.
+// Kernels: the share that the elimination of one fibre removes from another, for all fibres of a piece side by side.
 //
-// Arrays are flat with the fibre (or a pair of fibres) fastest, so that neighbouring lanes read neighbouring numbers;
-// element (j, n) of rows of `width` elements is array[(j width + n) lanes + lane]. Lanes of pairs: pair m < F is that of
-// fibre i = m with the fibre `distance` below it, pair m >= F that of i = m - F with the one above; j is eliminated, i is
-// what remains. Fibre f belongs to bundle f // size; couplings end with the bundle.
+// Arrays are flat with the fibre (or pair of fibres) fastest, so that neighbouring lanes read neighbouring numbers;
+// element (j, n) of rows of `width` elements is array[(j width + n) lanes + lane]. Pair m < F is fibre i = m with the fibre
+// `distance` below it; pair m >= F is fibre i = m - F with the one above. Fibre j is eliminated, fibre i remains. Fibre f
+// belongs to bundle f // size; couplings end with the bundle.
 //
-// U = G Z G^T, G = A_ij, Z = A_jj^-1, is made in steps of which each has a lane for every number: Z in its band (sweeps.h),
-// then beyond it column by column, V = G Z, U = V G^T. gate and `wanted` say which pairs take part (lanes.h: Chosen): all, 0;
-// those that are WIDER, where the fibre that remains needs more diagonals than the others (`widen`); or the LISTED ones of a
-// depth, where so many fibres beyond j are eliminated first (`enlist`). Of a list neighbouring lanes have the same pair.
+// U = G Z G^T, G = A_ij, Z = A_jj^-1, is computed in steps: Z in its band (sweeps.h), then beyond it column by column, V = G Z,
+// U = V G^T. gate and `wanted` select the pairs (lanes.h: Chosen): 0, all; WIDER, those in which the remaining fibre needs
+// more diagonals than the others (`widen`); LISTED, those of a depth, with as many fibres beyond j that are eliminated first
+// (`enlist`). With a list neighbouring lanes have the same pair.
 //
-// S = A - U and U are rows of `reach + 1` elements, `reach` the widest half-band that is tried; a narrower one, `half`, is
-// their beginning.
+// S = A - U and U are rows of `reach + 1` elements, where `reach` is the widest half-band that is tried; a narrower one,
+// `half`, is their beginning.
 #pragma once
 #include "recursions.h"
 
 constexpr int FOUR = 4;            // bins of a lane of transpose, rest, schur and remainder.mix
-constexpr index FARTHER = 2;       // distance from which on fibres are asked whether they count
-constexpr int STRETCHES = 16;      // of a diagonal, of which each has a lane that looks for the largest element
+constexpr index FARTHER = 2;       // least distance of fibres whose coupling may be negligible
+constexpr int STRETCHES = 16;      // of a diagonal; one lane each finds the largest element
 constexpr int WIDER = -1;          // mark of a fibre that needs more diagonals of S than the narrowest band has
 
 // The first bin of a stretch.
 LANE index begins(index stretch, index nwave) { return nwave * stretch / STRETCHES; }
 
-// The larger of a number and those of all stretches.
+// The largest of a number and those of all stretches.
 LANE double largest_of(double top, const double *values, index step)
 {
     EACH(n, STRETCHES)
@@ -31,30 +31,30 @@ LANE double largest_of(double top, const double *values, index step)
     return top;
 }
 
-// Whether fibre or pair i takes part: where its gate is `wanted`, all where that is 0.
+// Whether fibre or pair i takes part: if its gate is `wanted`, or `wanted` is 0.
 LANE bool passes(const int *gate, index i, index wanted) { return wanted == 0 || gate[i] == wanted; }
 
-// Whether there is a fibre j, in the bundle of i.
+// Whether fibre j exists, in the bundle of i.
 LANE bool beside(index i, index j, index lanes, index size) { return 0 <= j && j < lanes && j / size == i / size; }
 
-// Diagonals of S that are made of a fibre: those it asks for, at most `half`; of all fibres alike where no reaches are given.
+// The diagonals of S that are made for a fibre: `half`, or with reaches those of the fibre, at most `half`.
 LANE int reach_of(const int *reaches, index i, index half) { return reaches ? reaches[i] : (int)half; }
 
-// The fibre that is eliminated in pair m, -1 where there is none.
+// The fibre that is eliminated in pair m, -1 if there is none.
 LANE index other(index m, index distance, index lanes, index size)
 {
     index i = m % lanes, j = m < lanes ? i - distance : i + distance;
     return beside(i, j, lanes, size) ? j : -1;
 }
 
-// The same, -1 also where its coupling does not count.
+// The same, also -1 if its coupling is negligible.
 LANE index counting(index m, const double *sizes, double distant, index distance, index lanes, index size)
 {
     index i = m % lanes, j = other(m, distance, lanes, size);
     return j >= 0 && (distance == 1 || sizes[distance * lanes + smaller(i, j)] > distant) ? j : -1;
 }
 
-// Element (p, p + a), a >= 0, of a fibre's own block, and of the share that its pair on a side takes (`share`).
+// Element (p, p + a), a >= 0, of a fibre's own block; and its place in the share of the fibre's pair on a side (`share`).
 LANE double own_element(const double *blocks, index p, index a, index i, index hw, index lanes)
 {
     return a <= hw ? blocks[(p * (2 * hw + 1) + hw + a) * lanes + i] : 0.0;
@@ -64,8 +64,7 @@ LANE index share_at(index a, index side, index p, index i, index nwave, index la
     return ((2 * a + side) * nwave + p) * lanes + i;
 }
 
-// blocks: rows (d, j) of `width` elements, fibres fastest, from icov (fibres, nd, width, nwave): FOUR bins are neighbours
-// in icov.
+// blocks: rows (d, j) of `width` elements, fibres fastest, from icov (fibres, nd, width, nwave); a lane moves FOUR bins.
 BLOCK(64) void transpose(index n, double *blocks, const double *icov, index nd, index width, index nwave, index lanes)
 {
     int groups = (int)(nwave + FOUR - 1) / FOUR, i = (int)(n % lanes), d = (int)(n / lanes / groups);
@@ -79,7 +78,7 @@ BLOCK(64) void transpose(index n, double *blocks, const double *icov, index nd, 
     }
 }
 
-// sides = rows of 1 (0 where a bin has no weight) and x; roots = 1 / sqrt of the diagonal of icov, 0 where that is 0.
+// sides = rows of 1 (0 if a bin has no weight) and x; roots = 1 / sqrt of the diagonal of icov, 0 if that is 0.
 BLOCK(64) void vectors(index n, double *sides, double *roots, const double *blocks, const double *weight, const double *x,
                        index hw, index nwave, index lanes)
 {
@@ -108,7 +107,8 @@ BLOCK(64) void largest(index n, double *tops, const double *blocks, const double
     tops[n] = top;
 }
 
-// sizes[d, i] = a bound on the sums of rows and columns of the scaled A_ij, j = i + d: of its diagonals' largest elements.
+// sizes[d, i] = a bound on the sums of rows and columns of the scaled A_ij, j = i + d: the sum of its diagonals' largest
+// elements.
 BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, index lanes)
 {
     index width = 2 * hw + 1, i = n % lanes, d = n / lanes;
@@ -118,7 +118,7 @@ BLOCK(32) void coupling(index n, double *sizes, const double *tops, index hw, in
     sizes[FARTHER * lanes + n] = total;
 }
 
-// band = fibre j of the pairs of a depth, less what the fibre beyond it takes: a lane for FOUR rows.
+// band = the block of fibre j of the pairs of a depth, minus the share of the fibre beyond it: a lane for FOUR rows.
 BLOCK(64) void rest(index n, double *band, const double *blocks, const double *shares, const int *listed, index nwave,
                     index hw, index half, index lanes, index size)
 {
@@ -142,8 +142,8 @@ BLOCK(64) void rest(index n, double *band, const double *blocks, const double *s
     }
 }
 
-// Elements H + 1 .. wide of the inverse's rows from those in the band, which lie in rows of `width`: a lane for C columns,
-// from their diagonals upwards, by the same rows of the factor. What a row asks for is what the H rows before it have made.
+// Elements H + 1 .. wide of the inverse's rows from those in the band; rows have `width` numbers. A lane for C columns, from
+// their diagonals upwards, with the same rows of the factor. Each row needs the results of the H rows before it.
 template <int H, int C>
 BLOCK(64) void extend(index n, double *inverse, const double *low, const int *gate, index wanted, index wide, index width,
                       index nwave, index lanes)
@@ -179,8 +179,8 @@ BLOCK(64) void extend(index n, double *inverse, const double *low, const int *ga
     }
 }
 
-// One pair of fibres: i remains, j is eliminated, -1 where there is none or its coupling does not count. G = A_ij:
-// element (p, r) lies at g[p row + r column], |r - p| <= H; blocks: those of fibres at this distance.
+// One pair of fibres: i remains, j is eliminated, -1 if there is none or its coupling is negligible. G = A_ij:
+// element (p, r) is g[p row + r column], |r - p| <= H; blocks: those of fibres at this distance.
 template <int H> struct Pair {
     index i, j, row, column;
     const double *g;
@@ -197,8 +197,8 @@ template <int H> struct Pair {
     }
 };
 
-// Where lane n of `product` or `share` works: BESIDE pairs side by side, then the blocks of these pairs, so that a block of
-// lanes reads the same rows of its pairs; of a list one pair.
+// The pair and block of lane n of `product` or `share`. BESIDE pairs are side by side, then follow the blocks of these pairs,
+// so that a block of lanes reads the same rows of its pairs; with a list it is one pair.
 constexpr int BESIDE = 32;
 struct BlockOfPair {
     int block;
@@ -259,8 +259,8 @@ BLOCK(64) void product(index n, double *v, const double *blocks, const double *i
     }
 }
 
-// shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, that the pair takes from i, 0 where it does not count: P
-// rows, and S of their columns.
+// shares[a, side, p, i] = U[p, p + a], U = V G^T, a <= half, which the pair removes from i, 0 if it is negligible: a block of
+// P rows and S columns.
 constexpr int SHARE_ROWS = 8, SHARE_COLUMNS = 8;
 
 template <int H>
@@ -307,8 +307,8 @@ BLOCK(64) void share(index n, double *shares, const double *v, const double *blo
     }
 }
 
-// far = the shares that farther fibres take on both sides, added to what is there `before`; taken = U, that and the shares of
-// the next ones; band = S = A - U: a lane for every bin. What is null is nothing, and not asked for.
+// far = `before` plus the shares of `farther` fibres on both sides; taken = U = far plus the `shares` of the next fibres;
+// band = S = A - U: a lane for every bin. An array that is null counts as 0.
 BLOCK(64) void schur(index n, double *far, double *taken, double *band, const double *before, const double *blocks,
                      const double *farther, const double *shares, const int *gate, const int *reaches, index wanted,
                      index nwave, index hw, index half, index reach, index lanes)
@@ -345,7 +345,7 @@ BLOCK(64) void schur(index n, double *far, double *taken, double *band, const do
     }
 }
 
-// tops = the largest element of every diagonal of S, infinite where one is not finite, and behind them 1 where a bin has
+// tops = the largest element of every diagonal of S, infinite if one is not finite, followed by 1 if any bin has
 // weight: rows of half + 2 for every stretch, a lane for every element.
 BLOCK(64) void tops(index n, double *tops, const double *band, const double *sides, const int *gate, const int *reaches,
                     index wanted, index nwave, index half, index reach, index lanes)

@@ -1,15 +1,15 @@
 // Kernels: conjugate gradients for all bundles of a piece at once, preconditioned by the fibres' own blocks.
 //
-// Each bundle goes at its own pace: its state says whether it still moves, and the lanes of one that has arrived return
-// at once, so that the number of iterations can be queued without asking the device. Scalars are never on the host. The
-// preconditioner's recursions along wavelength are in sweeps.h. Vectors are (fibres, nwave).
+// Each bundle converges at its own pace: its state says whether it still iterates, and the lanes of one that has converged
+// return at once, so that a fixed number of iterations can be queued without asking the device. Scalars are never on the
+// host. The preconditioner's recursions along wavelength are in sweeps.h. Vectors are (fibres, nwave).
 #pragma once
 #include "normal.h"
 
-// A bundle's state: does it move (1 or 0), r M^-1 r, beta, iterations, floor, smallest r M^-1 r, iterations without a
+// A bundle's state: whether it iterates (1 or 0), r M^-1 r, beta, iterations, floor, smallest r M^-1 r, iterations without a
 // smaller one, solutions of the piece for which too few iterations were queued.
 enum State { MOVES, NORM, BETA, DONE, FLOOR, BEST, STALLED, UNDONE, STATE };
-constexpr int PATIENCE = 5, CLOSE = 10, VECTORS = 6;     // an error of CLOSE times what is aimed at is small enough
+constexpr int PATIENCE = 5, CLOSE = 10, VECTORS = 6;     // an error of CLOSE times the aim is small enough
 
 LANE double sum_of(const double *values, index count)
 {
@@ -32,15 +32,15 @@ BLOCK(32) void add_parts(index n, double *whole, const double *parts, index coun
     whole[n] = total;
 }
 
-// Before the first iteration r = rhs, and all other vectors are 0; vectors: (VECTORS, fibres, nwave), r the first.
+// Set the vectors before the first iteration: r = rhs, all others 0; vectors: (VECTORS, fibres, nwave), r is the first.
 BLOCK(128) void begin(index n, double *vectors, const double *rhs, index bins)
 {
     EACH(v, VECTORS)
         vectors[v * bins + n] = v > 0 ? 0.0 : rhs[n];
 }
 
-// Before the first `judge` every bundle moves, but for those that are solved already; gate: of fibres, then not 0. again:
-// not the first solution of the piece. Until `judge` has seen its end it is undone.
+// Set the states before the first `judge`: every bundle iterates, except those that are solved already, whose fibres have a
+// gate that is not 0. again: not the first solution of the piece. A solution counts as undone until `judge` ends it.
 BLOCK(32) void start(index n, double *state, const int *gate, index again, index nfibre)
 {
     double *mine = state + n * STATE, undone = again ? mine[UNDONE] : 0.0;
@@ -49,10 +49,10 @@ BLOCK(32) void start(index n, double *state, const int *gate, index again, index
         mine[s] = s == MOVES ? 1.0 : s == DONE ? -1.0 : s == UNDONE ? undone + 1.0 : 0.0;
 }
 
-// Where a bundle stands after an iteration, or before the first, and whether it goes on. sqrt(norm) is the error in sigma
-// up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks. Where strong couplings make the iteration
-// long, the norm may grow for many steps: who stalls goes on, unless close. dots, curvatures: r M^-1 r and p q of every
-// fibre.
+// Update a bundle's state after an iteration, or before the first, and decide whether it continues. sqrt(norm) is the error in
+// sigma up to the coupling between fibres: norm = r M^-1 r, M: the fibres' own blocks. If strong couplings make the iteration
+// long, the norm may grow for many steps, so a bundle that stalls continues unless it is close. dots, curvatures: r M^-1 r
+// and p q of every fibre.
 BLOCK(32) void judge(index n, double *state, const double *dots, const double *curvatures, index nfibre, double tolerance)
 {
     double *mine = state + n * STATE;
@@ -78,7 +78,7 @@ BLOCK(32) void judge(index n, double *state, const double *dots, const double *c
     mine[UNDONE] -= 1.0;
 }
 
-// The direction and its image, p = z + beta p and q = r + t + beta q, in a part of a fibre, and its share of p q.
+// The direction and its image, p = z + beta p and q = r + t + beta q, in a part of a fibre, and that part's share of p q.
 BLOCK(128) void advance(index n, double *parts, double *p, double *q, const double *r, const double *z, const double *t,
                         const double *state, index nfibre, index nwave)
 {
@@ -115,17 +115,17 @@ BLOCK(128) void step(index n, double *s, double *r, const double *p, const doubl
     }
 }
 
-// The solution, x = s, 0 where weight (the first row of sums) is 0.
+// The solution, x = s, 0 if the weight (the first row of sums) is 0.
 BLOCK(128) void arrive(index n, double *x, const double *s, const double *sums, const int *gate, index nwave)
 {
     if (!gate[n / nwave])
         x[n] = sums[n] > 0.0 ? s[n] : 0.0;
 }
 
-constexpr int BINS = 4;      // of one lane of `between`
+constexpr int BINS = 4;      // bins of a lane of `between`
 
-// total += what BINS bins of fibre f, from j on, get from those of fibre `other`; row: of icov, of the lower fibre. SIDE
-// 1: that is the other one. Bin j + b is coupled with the other's bin at + b; the element stands at the lower one's.
+// total += the contributions to BINS bins of a fibre, from j on, from another fibre, `given`. row: of icov, stored with the
+// lower of the two fibres, which with SIDE 1 is the other one. Bin j + b is coupled with the other's bin at + b.
 template <int SIDE>
 LANE void from_other(double (&total)[BINS], const double *given, const double *row, int j, int hw, int end, index nwave)
 {
@@ -147,7 +147,7 @@ LANE void from_other(double (&total)[BINS], const double *given, const double *r
     }
 }
 
-// moved = E z at BINS bins of a fibre, E the couplings between fibres; every sum in the order of distance and band.
+// moved = E z at BINS bins of a fibre, where E are the couplings between fibres; sums are in the order of distance and band.
 // icov: (fibres, nd, 2 hw + 1, nwave).
 BLOCK(64) void between(index n, double *moved, const double *z, const double *icov, const double *state, index nfibre,
                        index nd, index hw, index nwave)

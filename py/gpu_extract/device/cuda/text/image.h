@@ -1,13 +1,13 @@
-// Kernels: pixels as they lie in memory -> what the spots need, and what checks.odd_pixels asks of them.
+// Kernels: uploaded pixels -> whitened cut-outs for the spots, and extremes for checks.odd_pixels.
 //
-// Some columns of the CCD come up for every bundle, all rows of them, as they lie on the host: (rows, columns); pixels
-// are (bundles, 2, size): pix, then ivar. The bundle's cut-out is a part of that. It is kept as (columns, rows), rows
-// fastest: traces run along y, and lanes that are neighbours in wavelength then read neighbours in memory.
+// For every bundle some columns of the CCD are uploaded, with all rows, in the host's order: (rows, columns); pixels
+// are (bundles, 2, size): pix, then ivar. The bundle's cut-out is a part of these. It is stored as (columns, rows), rows
+// fastest: traces run along y, so lanes of neighbouring wavelengths read neighbouring numbers.
 #pragma once
 #include "lanes.h"
 
-// Of what comes up of a bundle: where the cut-out's first column is, pixels of a row, first and one past the last column
-// that is looked at, rows.
+// Of a bundle's uploaded pixels: the cut-out's first column, pixels of a row, first and one past the last column that is
+// searched for odd pixels, rows.
 enum Place { ASIDE, WIDE, FIRST_COLUMN, END_COLUMN, HEIGHT, PLACES };
 
 // A bundle's cut-out of the CCD; cuts: (bundles, 4).
@@ -24,7 +24,7 @@ struct Cut {
     LANE bool holds(int row, int column) const { return 0 <= row && row < rows && 0 <= column && column < columns; }
 };
 
-// root = sqrt(ivar), light = sqrt(ivar) pix of a pixel; 0 where ivar is 0, beyond the cut-out and off the CCD. root, light:
+// root = sqrt(ivar), light = sqrt(ivar) pix of a pixel; 0 if ivar is 0, beyond the cut-out and off the CCD. root, light:
 // (bundles, columns, rows).
 template <typename Real>
 BLOCK(256) void whiten(index n, double *root, double *light, const Real *pixels, const index *cuts, const index *places,
@@ -42,9 +42,9 @@ BLOCK(256) void whiten(index n, double *root, double *light, const Real *pixels,
     light[n] = weight > 0.0 ? r * (double)pixels[pix] : 0.0;
 }
 
-// What is seen of the pixels that are looked at: the largest ivar; the largest (ivar pix) pix where ivar is above 0; how
-// many pixels are illegal (ivar NaN, negative or infinite, or above 0 beside a pix that is no number). parts (bundles, 3,
-// lookers): of pixels c, c + lookers, ...
+// Extremes of the searched pixels: the largest ivar; the largest (ivar pix) pix with ivar above 0; the number of illegal
+// pixels (ivar NaN, negative or infinite, or above 0 with a pix that is not finite). parts (bundles, 3, lookers): of pixels c,
+// c + lookers, ...
 constexpr int SEEN = 3, LOOKERS = 4096, GLIMPSES = 64;      // numbers, their parts, and parts of these
 
 template <typename Real>

@@ -1,12 +1,12 @@
-// What a lane is: a thread of a device, or a turn of a loop on a host. The rest of the text does not know which.
-// BLOCK: a function that is a kernel, lane n of it; that many lanes are in a block.
-// TEAMS: such a kernel, a template on the half-band and on T, the threads of a lane: one for half-bands below this number,
-// else as many as text.py says. A block is TEAMED threads, several teams, so that what lies side by side for lanes side by
-// side is fetched once. The second number, where there is one: registers that a member gets along with beside 2 for each
-// diagonal of the band, so that more teams fit on a multiprocessor than the compiler leaves.
-// KNOWN_BY_NOW: a number that was asked for is there; without it a compiler asks only where it is used, and waits.
-// ASKED_ANEW: what lies at a place is asked for again; without it a compiler may keep it from the turn before.
-// FOUND_ANEW: what follows from a number is computed again; without it a compiler keeps all of it in registers over the turns.
+// A lane is a thread of a device, or a turn of a loop on a host. The other headers do not depend on which.
+// BLOCK: marks a kernel, a function for lane n; the number is the lanes in a block.
+// TEAMS: marks a kernel that is a template on the half-band and on T, the threads of a lane: one for half-bands below the
+// first number, else as in text.py. A block has TEAMED threads, several teams, so that adjacent numbers for adjacent lanes are
+// fetched once. The second number, if given: registers that suffice for a member beside 2 for each diagonal of the band, so
+// that more teams fit on a multiprocessor than with the compiler's choice.
+// KNOWN_BY_NOW: a number is loaded here; otherwise a compiler may load it only where it is used, and wait.
+// ASKED_ANEW: a place is read again; otherwise a compiler may keep the value from the previous turn.
+// FOUND_ANEW: what follows from a number is computed again; otherwise a compiler keeps it in registers over the turns.
 #pragma once
 
 using index = long long;
@@ -38,7 +38,7 @@ inline float nextafter(float a, float b) { return __builtin_nextafterf(a, b); }
 inline bool isinf(double a) { return __builtin_isinf(a); }
 #define LANE inline
 #define KERNEL(...) extern "C" void
-// Lanes come in any order: lane `turn * lane_step` modulo their number, whose common divisor with lane_step is 1.
+// Lanes run in any order: lane `turn * lane_step` modulo their number, which must be coprime with lane_step.
 extern "C" {
 inline index lane_step = 1;
 void set_lane_step(index step) { lane_step = step; }
@@ -61,11 +61,11 @@ inline index lane_at(index turn, index count) { return (turn * lane_step % count
 #define BLOCK(lanes) LANE
 #define TEAMS(...) LANE
 
-// A team: T threads of a device that work on one lane together. MEMBERS(T, t) { ... } is what each of them does, t its
-// number, before any of them goes on; a host does it for one after the other, in any order. What stands outside, all do
-// alike. A member's own numbers are in Own; what members tell each other is in arrays that are SHARED, of which element
-// team<T>() is this team's. ALONE(T, t): as MEMBERS, but nobody waits at the end, so that nothing may follow that others
-// still read or have not read yet.
+// A team: T threads of a device that work on one lane together. Every member t executes the body of MEMBERS(T, t) { ... }
+// before any of them continues; a host executes it for the members in turn, in any order. Code outside is executed by all
+// alike. A member's own numbers are in Own. Members exchange numbers in SHARED arrays, of which element team<T>() is this
+// team's. ALONE(T, t): as MEMBERS, but without a wait at the end, so that code after it must not change what others may still
+// read, nor read what others may not have written.
 constexpr int WARP = 32, TEAMED = 128;
 template <int T> constexpr int IN_BLOCK = TEAMED / T;
 #ifdef __CUDACC__
@@ -89,14 +89,14 @@ template <int T, typename Kind> struct Own {
 };
 #endif
 
-// Loops: over elements that stay in registers, written out; and over what is as long as it is, turn by turn.
+// Loops: EACH is unrolled, over elements that stay in registers; LOOP is not, for any length.
 #define EACH_FROM(name, first, end) UNROLLED for (int name = first; name < (end); name++)
 #define EACH(name, count) EACH_FROM(name, 0, count)
 #define LOOP(type, name, first, end) ONE_BY_ONE for (type name = first; name < (end); name++)
 
-// The fibres or pairs, of so many, that a launch is for: those whose gate is `wanted`, all where there is no gate, one a
-// lane; or, where `wanted` is LISTED, those that `gate` lists, -1 behind the last one. These may be few, so that only so
-// many have lanes of their own, `beside`; a lane goes through the list in at most TURNS turns. at: the k-th one, -1: none.
+// The fibres or pairs that a launch is for: those whose gate is `wanted`, or all without a gate, with one lane each. If
+// `wanted` is LISTED, they are those that `gate` lists, -1 after the last. These may be few, so only `beside` of them have
+// their own lanes; a lane goes through the list in at most TURNS turns. at: the k-th one, -1: none.
 constexpr index LISTED = -2, TURNS = 12;
 struct Chosen {
     const int *gate;
@@ -114,7 +114,7 @@ struct Chosen {
 #define EACH_CHOSEN(i, chosen, first) \
     ONE_BY_ONE for (int turn_of_##i = (int)(first), i; (i = chosen.at(turn_of_##i)) >= 0; turn_of_##i += chosen.beside())
 
-// The larger and the smaller of two numbers, the first one where they cannot be compared: as Python has them.
+// The larger and the smaller of two numbers, the first if one is NaN: as in Python.
 template <typename T> LANE T larger(T a, T b) { return b > a ? b : a; }
 template <typename T> LANE T smaller(T a, T b) { return b < a ? b : a; }
 
@@ -124,7 +124,7 @@ template <int N> LANE void copy(double (&to)[N], const double (&from)[N])
         to[a] = from[a];
 }
 
-// 1 / x to rounding where that is no tiny number: for what asks for a sign alone. A division takes twice the instructions,
+// 1 / x to rounding, unless the result is tiny: for code that needs a sign alone. A division takes twice the instructions
 // and a branch.
 LANE double about_one_over(double x)
 {
@@ -139,7 +139,7 @@ LANE double about_one_over(double x)
 #endif
 }
 
-// All elements move on by one: the last one leaves, or the first one.
+// Shift all elements by one: the last is dropped, or the first.
 template <typename T, int N> LANE void push_front(T (&values)[N], T first)
 {
     UNROLLED

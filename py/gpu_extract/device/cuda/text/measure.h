@@ -1,19 +1,19 @@
-// Kernels: what the definiteness of the fibres' S = A - U says, in which band each is to be had, and whether that holds
+// Kernels: tests of the definiteness of the fibres' S = A - U, the choice of each fibre's band, and whether that band holds
 // (narrow.schur.Neighbours.complement).
 //
-// As there a fibre is measured in the narrowest band first, and then in wider ones until what is cut off is within the
-// limits; here that is one launch after the other, in which fibres that are done return at once.
+// As there, a fibre is measured in the narrowest band first, and then in wider ones until what is cut off is within the
+// limits. Here each band is a launch, in which fibres that are done return at once.
 #pragma once
 #include "eliminate.h"
 #include "sweeps.h"
 
 constexpr int CHUNK = 4;                      // bins of a lane of gauge and square
-constexpr int GATHERED = 16;                  // chunks that gather makes one of
-constexpr int SUMS = 4, SQUARES = 6;          // of a chunk
+constexpr int GATHERED = 16;                  // chunks that gather combines into one
+constexpr int SUMS = 4, SQUARES = 6;          // numbers of a chunk
 constexpr double EPS = 0x1p-52;
 
-// A bound on the largest eigenvalue of S; of all fibres (wanted 0) also which have any bin of weight, and the first
-// facts of those that have none.
+// A bound on the largest eigenvalue of S. For all fibres (wanted 0) also whether a fibre has any bin of weight, and the
+// initial facts.
 BLOCK(32) void bound(index i, double *facts, int *flags, const double *tops, const int *gate, index wanted, index half,
                      index lanes)
 {
@@ -41,8 +41,8 @@ BLOCK(64) void decouple(index n, double *band, const double *facts, const double
         band[n / lanes * (reach + 1) * lanes + n % lanes] = facts[BOUND * lanes + n % lanes];
 }
 
-// Which fibres are measured in band number `width`: all in the first, then those that want it, the rest in the widest;
-// those with more than `deepest` fibres beyond their neighbours are given up.
+// Choose the fibres that are measured in band number `width`: all in the first, then those that need it, the rest in the
+// widest. Fibres with more than `deepest` fibres beyond their neighbours are given up.
 BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, const int *wider, const int *halves,
                       index width, index widest, index deepest, index lanes)
 {
@@ -66,7 +66,7 @@ BLOCK(32) void choose(index i, double *facts, int *flags, const int *depth, cons
     }
 }
 
-// The answers to set `set` of the questions: each says that a fact is at most, GAMMA at least, some value.
+// Apply the answers to set `set` of the questions: a yes means that a fact is at most, or GAMMA at least, some value.
 LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *questions, index set, index lanes)
 {
     EACH(q, QUESTIONS) {
@@ -77,12 +77,12 @@ LANE void learn_set(double (&told)[GAMMA + 1], const double *yes, const double *
     }
 }
 
-// What the answers say: to the first set, and the one that was asked with it, which is set `beyond`, about the coupling to
-// fibres farther than the next, squared, or the second one, for bands wider than the first; or to those that `between` says,
-// as in `ask`; and which rung that makes it. Who is asked next: with the second set, -1, those of whom the first left
-// something open; with the set of the rung who is above the first one; then, with another set -between, those of whom all that
-// is known is that they are coupled more strongly than usual; in the end all that were measured in band number `width` are
-// active.
+// Apply the answers, and find the rung. The answers are those to the first set and the set that was asked with it: set
+// `beyond`, about the squared coupling to fibres farther than the next, or in bands wider than the first the second set.
+// Otherwise they are those to the set that `between` selects, as in `ask`. Fibres that are asked next: with the second set
+// (-1), those for which the first left something open; with the set of their rung, those above the first rung; with set
+// -between, those for which only a stronger coupling than usual is known. In the end all that were measured in band number
+// `width` are active.
 BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, const double *questions, const double *ratios,
                      index rungs, index between, index beyond, index width, index lanes)
 {
@@ -111,7 +111,7 @@ BLOCK(32) void learn(index i, double *facts, int *flags, const double *yes, cons
                     between < 0 || told[THETA] >= 1.0;
 }
 
-// The largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx: of every chunk of bins.
+// For every chunk of bins: the largest element of the last diagonal of U, and the squares of S, 1'S1, 1'Sx and x'Sx.
 BLOCK(64) void gauge(index n, double *chunks, const double *band, const double *taken, const double *sides,
                      const double *roots, const int *flags, index half, index nwave, index reach, index lanes)
 {
@@ -139,8 +139,8 @@ BLOCK(64) void gauge(index n, double *chunks, const double *band, const double *
     rows_of(chunks, SUMS, i, lanes).put({last, ones, cross, both}, c);
 }
 
-// What GATHERED chunks make of one of their `count` numbers: the largest where it is one of the first `maxima`, else the
-// sum; of fibres whose gate is `open`.
+// Combine GATHERED chunks: of each of their `count` numbers the largest, if it is one of the first `maxima`, else the sum;
+// for fibres whose gate is `open`.
 BLOCK(64) void gather(index n, double *groups, const double *chunks, const int *gate, index open, index count, index maxima,
                       index nchunks, index lanes)
 {
@@ -156,7 +156,7 @@ BLOCK(64) void gather(index n, double *groups, const double *chunks, const int *
     groups[n] = total;
 }
 
-// What all groups make of their numbers, so many asked for at a time.
+// The same over all groups; GROUPS of them are read at a time.
 template <int COUNT> struct Numbers {
     double of[COUNT] = {};
 };
@@ -176,14 +176,14 @@ template <int COUNT, int MAXIMA> LANE Numbers<COUNT> of_groups(const Read &group
     return all;
 }
 
-// A limit, or what rounding leaves where that is more, up to `most`.
+// A limit, or the rounding error, if that is larger, up to `most`.
 LANE double allowed(double limit, double most, double cond)
 {
     return cond < INFINITY ? larger(limit, smaller(40.0 * EPS * cond, most)) : limit;
 }
 
-// By how much a band misses the limit on what it cuts off (decorrelate.limits; a diagonal more is `decay` times less),
-// which band is wanted next, and the squares of S.
+// How far a band misses the limit on what it cuts off (decorrelate.limits), which band is needed next (what is cut off falls
+// by a factor `decay` from one band to the next), and the squares of S.
 BLOCK(32) void conclude(index i, double *facts, int *flags, const double *groups, double most_tail, double decay,
                         index width, index ngroups, index lanes)
 {
@@ -203,7 +203,7 @@ BLOCK(32) void conclude(index i, double *facts, int *flags, const double *groups
     }
 }
 
-// depth = how many fibres beyond the eliminated one of a pair matter to it (narrow.schur.Neighbours).
+// depth = number of fibres beyond the eliminated one of a pair that matter to it (narrow.schur.Neighbours).
 BLOCK(32) void chain(index m, int *depth, const double *facts, double coupling, index lanes, index size)
 {
     const double *theta = facts + FIRST_THETA * lanes;
@@ -218,7 +218,7 @@ BLOCK(32) void chain(index m, int *depth, const double *facts, double coupling, 
     depth[m] = found;
 }
 
-// listed[d - 1, k] = the k-th of the pairs whose depth is d, -1 behind the last one.
+// listed[d - 1, k] = the k-th of the pairs whose depth is d, -1 after the last one.
 BLOCK(64) void enlist(index n, int *listed, const int *depth, index lanes)
 {
     int wanted = 1 + (int)(n / (2 * lanes)), before = (int)(n % (2 * lanes)), found = -1;
@@ -231,22 +231,22 @@ BLOCK(64) void enlist(index n, int *listed, const int *depth, index lanes)
     listed[n] = found;
 }
 
-// Whether a fibre is eliminated, or has others eliminated, in a chain.
+// Whether a fibre is part of a chain, or has a chain eliminated.
 LANE bool in_chain(index i, const int *depth, index lanes, index size)
 {
     index below = other(i, 1, lanes, size), above = other(lanes + i, 1, lanes, size);
     return depth[i] > 0 || depth[lanes + i] > 0 || (below >= 0 && depth[lanes + below] > 0) || (above >= 0 && depth[above] > 0);
 }
 
-// Whether the narrowest band is not enough of a fibre: it, or one that is eliminated after it in a chain, asks for more.
+// Whether the narrowest band does not suffice: for the fibre itself, or for one that is eliminated after it in a chain.
 LANE bool wants_more(index i, const int *depth, const int *flags, index lanes, index size)
 {
     return (flags[ALIVE * lanes + i] > 0 && flags[WANTED * lanes + i] > 0) || in_chain(i, depth, lanes, size);
 }
 
-// wider = rows of one element a fibre: twice (as pairs lie) WIDER where more diagonals of S are needed than the narrowest
-// band has, and WIDER where its inverse is for that; how many diagonals are made then: all in chains, else those of a band
-// that is wide enough also where what is cut off falls by no more than `decay` in four diagonals.
+// wider = rows of one element per fibre. Two rows, in the order of pairs: WIDER if the fibre needs more diagonals of S than
+// the narrowest band has. Then WIDER if its inverse is needed for such a fibre. Then the number of diagonals: all in chains,
+// else those of a band that is wide enough even if what is cut off falls only by a factor `decay` in four diagonals.
 BLOCK(32) void widen(index i, int *wider, const int *depth, double *facts, int *flags, const int *halves, index widths,
                      double decay, index nd, index lanes, index size)
 {
@@ -261,8 +261,8 @@ BLOCK(32) void widen(index i, int *wider, const int *depth, double *facts, int *
     wider[3 * lanes + i] = halves[width];
 }
 
-// Who is asked whether a matrix tells their bins apart (decorrelate.weak): those of whom facts do not exclude that a bin is
-// near weak (narrow.definite.Facts); flag: where the answer goes.
+// Choose the fibres for the test whether a matrix distinguishes their bins (decorrelate.weak): those whose facts do not
+// exclude that a bin is nearly weak (narrow.definite.Facts); flag: for the answer.
 BLOCK(32) void doubt(index i, double *facts, int *flags, double told, index flag, index lanes)
 {
     Fibre fibre{facts, flags, i, lanes};
@@ -270,7 +270,8 @@ BLOCK(32) void doubt(index i, double *facts, int *flags, double told, index flag
     flags[flag * lanes + i] = fibre[ACTIVE] == 0;
 }
 
-// Who is asked bin by bin, where largest values leave open whether the narrow band holds: bundles of who is FAILED.
+// Choose the fibres for tests bin by bin, if largest values leave open whether the narrow band holds: bundles with a FAILED
+// fibre.
 BLOCK(32) void reconsider(index i, int *flags, index lanes, index size)
 {
     bool any = false;
@@ -279,14 +280,14 @@ BLOCK(32) void reconsider(index i, int *flags, index lanes, index size)
     flags[ACTIVE * lanes + i] = any && flags[ALIVE * lanes + i] > 0;
 }
 
-// 1 / sqrt of what is compared with S in a bin: a share of icov's diagonal, or next to nothing; 0 where there is no weight.
+// 1 / sqrt of the number to which S is compared in a bin: a share of icov's diagonal, or nearly 0; 0 if there is no weight.
 LANE double weight_of(double root, double share) { return root / sqrt(larger(share, 1e-30)); }
 
-// weights = 1 / sqrt of a diagonal matrix that what a fibre's band cuts off of S is within, where that falls by `decay`
-// in four diagonals: element (p, p + half + k) is at most fall^k of (p, p + half) or of (p + k, p + half + k). In bins that
-// are kept, first .. first + nout - 1, `floor` of the bound on S is added: poles leave what goes with that in all bins.
-// Where the condition number is above most_cond, nothing holds with an x of which they leave too much: `left` times x and
-// the root of the bound is above 1 (decorrelate.narrow.schur.OF_POLES).
+// weights = 1 / sqrt of a diagonal matrix that bounds what a fibre's band cuts off of S, if that falls by a factor `decay` in
+// four diagonals: element (p, p + half + k) is at most fall^k of (p, p + half) or of (p + k, p + half + k). In bins that
+// are kept, first .. first + nout - 1, `floor` times the bound on S is added, because poles leave errors in proportion to it
+// in all bins. With a condition number above most_cond no band holds in a bin where they leave too much of x: `left` times x
+// times the root of the bound is above 1 (decorrelate.narrow.schur.OF_POLES).
 BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const double *sides, const double *roots,
                          const double *facts, const int *flags, const int *halves, double decay, double floor,
                          double most_cond, double left, index first, index nout, index nwave, index reach, index lanes)
@@ -313,7 +314,7 @@ BLOCK(64) void weigh_cut(index n, double *weights, const double *taken, const do
     weights[n] = weight_of(roots[n], share);
 }
 
-// weights = 1 / sqrt of a diagonal matrix that the couplings of a fibre to those farther than the next are within.
+// weights = 1 / sqrt of a diagonal matrix that bounds the couplings of a fibre to those farther than the next.
 BLOCK(64) void weigh_far(index n, double *weights, const double *blocks, const double *roots, const int *flags, index nd,
                          index nwave, index hw, index lanes, index size)
 {
@@ -334,7 +335,7 @@ BLOCK(64) void weigh_far(index n, double *weights, const double *blocks, const d
 }
 
 // related = the diagonals 0 .. half of a matrix, from `place` on in rows of `width`, times weights on both sides and
-// `scale`, as parts of the bound on S that questions are asked about; of S those that a fibre's band has.
+// `scale`, in units of the bound on S for the questions; of S only the diagonals in the fibre's band.
 BLOCK(64) void relate(index n, double *related, const double *matrix, const double *weights, const double *facts,
                      const int *flags, const int *halves, double scale, index place, index width, index nwave, index half,
                      index lanes)
@@ -349,15 +350,14 @@ BLOCK(64) void relate(index n, double *related, const double *matrix, const doub
     to[0] = own > 0.0 ? to[0] : 1e300;
 }
 
-// The answers to one of the questions; those who are not asked keep their flag.
+// Set the flag of fibres that were asked to the answer to one of the questions.
 BLOCK(32) void tell(index i, int *flags, const double *yes, index flag, index question, index lanes)
 {
     if (flags[ACTIVE * lanes + i] > 0)
         flags[flag * lanes + i] = yes[question * lanes + i] > 0.0;
 }
 
-// The same of the couplings to farther fibres: the least of the shares of S, of which the first is `most`, that they are
-// within.
+// The same for the couplings to farther fibres: the least share of S that bounds them; the largest share asked is `most`.
 BLOCK(32) void learn_share(index i, double *facts, const int *flags, const double *yes, const double *questions, double most,
                            index set, index lanes)
 {
@@ -368,7 +368,7 @@ BLOCK(32) void learn_share(index i, double *facts, const int *flags, const doubl
         }
 }
 
-// What decides whether the narrow band holds.
+// The facts that decide whether the narrow band holds.
 struct Coupled {
     Fibre own;
     const double *sizes;
@@ -376,8 +376,8 @@ struct Coupled {
     double coupling, distant, worst, less_told;
     index nd, size;
 
-    // A bound on the coupling (not squared) of two fibres that are not next to each other: by the largest products, by what
-    // is eliminated, or bin by bin.
+    // The least bound on the coupling (not squared) of two fibres that are not next to each other: from the largest products,
+    // from what is eliminated, or from bin by bin.
     LANE double between(index near, index far, double found) const
     {
         Fibre here = own.at(near), there = own.at(far);
@@ -385,10 +385,10 @@ struct Coupled {
         double value = found > distant ? sqrt(here[FAR_THETA]) : found / larger(gamma, 1e-300);
         return smaller(value, sqrt(here[FAR_SHARE] * there[FAR_SHARE]));
     }
-    // What coupling of fibre `place` to fibres farther than the next, and of those on its one side to those on the other,
-    // leaves in S of the fibre, in its norm, when these are eliminated one by one; outwards: -1 or 1 where `place` is in a
-    // chain, and only fibres below or above it are eliminated before it, else 0; theta: of `place`; worst: a spectrum of the
-    // scaled S that is not expected to be worse, for the quickest of the bounds.
+    // The error in S of the fibre, in its norm, because fibres are eliminated one by one: from the coupling of fibre `place` to
+    // fibres farther than the next, and of fibres on one side to those on the other. outwards: -1 or 1 if `place` is in a
+    // chain, so that only fibres below or above it are eliminated before it, else 0; theta: of `place`. The quickest bound
+    // assumes that the spectrum of the scaled S is not below `worst`.
     LANE double orders(index place, index outwards, double theta) const
     {
         double near_theta = 0.0, longest = 0.0, second = 0.0, all = 0.0;
@@ -413,7 +413,7 @@ struct Coupled {
         double quickest = 6.0 * theta * longest + longest * longest;
         return quickest <= coupling ? quickest : second + 2.0 * theta * all;
     }
-    // The same, with that of fibres in chains, as far as it comes through those before them.
+    // The same, including the errors of fibres in chains, reduced by the couplings through which they arrive.
     LANE double all_orders() const
     {
         double total = orders(own.i, 0, own[THETA]);
@@ -429,8 +429,8 @@ struct Coupled {
         }
         return total;
     }
-    // Whether those that are eliminated, alone or in chains, tell their own bins apart; in chains as far out as they matter,
-    // with those beyond them, and the better the nearer they are (decorrelate.narrow.first_look, tell_together).
+    // Whether the eliminated fibres, alone or in chains, distinguish their own bins; in chains together with the fibres beyond
+    // them, as far out as they matter, and the better the nearer they are (decorrelate.narrow.first_look, tell_together).
     LANE bool eliminated_tell() const
     {
         bool told = true;
@@ -450,7 +450,7 @@ struct Coupled {
     }
 };
 
-// GOOD where the narrow band holds, else EMPTY or FAILED; less_told: TELLS is for so much more than NOT_WEAK.
+// GOOD if the narrow band holds, else EMPTY or FAILED; less_told: ratio of the limits of TELLS and NOT_WEAK.
 BLOCK(32) void decide(index i, double *facts, int *flags, const double *sizes, const int *depth, double coupling,
                       double most_coupling, double most_cond, double distant, double worst, double less_told, index nd,
                       index lanes, index size)

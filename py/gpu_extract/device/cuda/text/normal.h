@@ -1,7 +1,7 @@
-// Kernels: the normal equations as bands, and which bins are given up.
+// Kernels: the normal equations as bands, and the bins that are given up.
 //
-// Spots are (fibres, sections, nx, ny, SECTION): bins of a section beside each other, their spots column by column, so
-// that lanes for bins read neighbours in memory whatever pixels they ask for. The sum of a spot is 1 / scale.
+// Spots are (fibres, sections, nx, ny, SECTION): bins of a section are adjacent, and spots are stored column by column, so
+// that lanes for neighbouring bins read neighbouring numbers. The sum of a spot is 1 / scale.
 #pragma once
 #include "lanes.h"
 
@@ -12,25 +12,26 @@ LANE index sections_of(index nwave) { return (nwave + SECTION - 1) / SECTION; }
 
 LANE index places_of(index nwave) { return sections_of(nwave) * SECTION; }
 
-// The first number of a bin's spot, of `size` pixels; the next pixel's lies SECTION behind it.
+// The first number of a bin's spot of `size` pixels; the next pixel's is SECTION numbers later.
 LANE index spot_at(index f, int bin, index size, index nwave)
 {
     return (f * sections_of(nwave) + bin / SECTION) * size * SECTION + bin % SECTION;
 }
 
-// A member of a team of `couple`: where its spot begins (column, first number), the same of the two bins of the other
-// fibre that it asks for, and rows from its spot to those that it is coupled with.
+// A member of a team of `couple`: the start of its spot (column, first number), the same for the two bins of the other
+// fibre that it reads, and the distances in rows from its spot to those with which it is coupled.
 template <int MANY, int ROWS> struct Coupling {
     int left, place, lefts[2], places[2], down[(MANY + 1) / 2];      // down: two in a number
     double here[ROWS], sums[MANY];
 };
 
-// Entries of icov, (fibres, nd, 2 hw + 1, nwave): each the sum over the pixels that two whitened spots share, in the order
-// of columns and rows; of a fibre with itself the mirror image too. A team has T bins of fibre f, a member each, with MANY
-// of fibre f + d for each, and goes along columns of the CCD. What the other fibre's bins have in a column is shared, 0
-// where a spot has ended, between rows of 0: memory is asked for it once. ROWS numbers of a member serve MANY sums.
-// SELF: of f alone; its own numbers are among those that are shared. nearest: the first d otherwise. MORE: room for the other
-// fibre's bins beyond T, MANY - 1. scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 where nothing is to be done.
+// Elements of icov, (fibres, nd, 2 hw + 1, nwave): each is the sum over the pixels that two whitened spots share, in the order
+// of columns and rows; for a fibre with itself also the mirror image. A team has T bins of fibre f, one per member, and MANY
+// bins of fibre f + d for each, and moves along columns of the CCD. The other fibre's numbers in a column are shared, so that
+// they are read once; they are 0 beyond a spot, and lie between rows of 0. ROWS numbers of a member serve MANY sums.
+// SELF: fibre f with itself, whose own numbers are among the shared ones; otherwise nearest is the first d. MORE: room for the
+// other fibre's bins beyond T, at least MANY - 1. scale, y0, x0: (fibres, nwave); gate: of fibres, not 0 if nothing is to be
+// done.
 template <int MANY, int ROWS, int MORE, int SELF, int T>
 TEAMS(1, 134) void couple(index n, double *icov, const double *white, const double *scale, const int *gate, const int *y0,
                           const int *x0, index nfibre, index nx, index ny, index nd, index hw, index nwave, index parts,
@@ -139,14 +140,13 @@ TEAMS(1, 134) void couple(index n, double *icov, const double *white, const doub
     }
 }
 
-// What is said of a bin whose good pixels have hardly any of its light (normal.LEAST_LIGHT, normal.FAINT_LIGHT).
+// How much of a bin's light is on good pixels (normal.LEAST_LIGHT, normal.FAINT_LIGHT).
 enum Light { ENOUGH, FAINT, GIVEN_UP };
 
-// Which bins are given up, of less than `least` of their light, and which are faint, of less than `faint`: told of by
-// `marks`. A lane for each bin.
+// Set marks: bins are given up below `least` of their light, and faint below `faint`. A lane for each bin.
 //
-// icov: ridge^2 (config.regularize) is added to its diagonal, 0 of bins without weight; rhs: 0 where weight is; sums (2,
-// fibres, nwave): weight, 0 of a bin that is given up, and right side
+// icov: ridge^2 (config.regularize) is added to its diagonal, which is 0 for bins without weight; rhs: 0 where weight is; sums
+// (2, fibres, nwave): weight, 0 for a bin that is given up, and right-hand side
 BLOCK(128) void give_up(index n, double *icov, double *rhs, signed char *marks, double *sums, const int *gate, double least,
                         double faint, double ridge, index nd, index hw, index nwave, index fibres)
 {
@@ -162,7 +162,7 @@ BLOCK(128) void give_up(index n, double *icov, double *rhs, signed char *marks, 
     sums[n] = none ? 0.0 : weight;
 }
 
-// The rows and columns of icov of bins that are given up: 0. A lane for each bin and distance of fibres.
+// Set the rows and columns of icov of bins that are given up to 0. A lane for each bin and distance of fibres.
 BLOCK(128) void take_out(index n, double *icov, const signed char *marks, const int *gate, index nd, index hw, index nwave,
                          index nfibre)
 {
@@ -177,7 +177,7 @@ BLOCK(128) void take_out(index n, double *icov, const signed char *marks, const 
             row[(hw + k) * nwave] = 0.0;
 }
 
-// parts (fibres, PARTS) = how many of the bins `first` .. `end` - 1 have a mark.
+// parts (fibres, PARTS) = number of the bins `first` .. `end` - 1 that have a mark.
 BLOCK(128) void count_marks(index n, double *parts, const signed char *marks, index wanted, index first, index end,
                             index nwave)
 {

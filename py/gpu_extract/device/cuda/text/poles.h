@@ -1,12 +1,12 @@
-// Kernels: Q x, Q 1 and the diagonals of Q of all fibres of a piece from the sums over their poles (sweeps.add_up), and
-// what follows.
+// Kernels: Q x, Q 1 and the diagonals of Q of all fibres of a piece from the sums over their poles (sweeps.add_up), their
+// checks, and the spectra.
 //
 // As decorrelate.banded: Q = total - sum_k c_k t_k (S + t_k)^-1 with the poles of the fibre's rung. Rows of `sums` hold,
-// for every fibre, the sums for the right sides 1 and x, then the diagonals of the inverse; after `divide` Q 1, Q x, -Q.
+// for every fibre, the sums for the right-hand sides 1 and x, then the diagonals of the inverse; after `divide` Q 1, Q x, -Q.
 #pragma once
 #include "measure.h"
 
-// inverse = 1 / s, s = Q 1, 0 where s is, or the bin has no weight: a lane for every bin.
+// inverse = 1 / s, s = Q 1, 0 if s is 0 or the bin has no weight: a lane for every bin.
 BLOCK(64) void divide(index n, double *inverse, double *sums, const double *sides, double *facts, int *flags,
                       const double *table, index kept, index lanes)
 {
@@ -22,9 +22,9 @@ BLOCK(64) void divide(index n, double *inverse, double *sums, const double *side
     inverse[n] = sum[0] != 0.0 ? given.at(j, 0) / sum[0] : 0.0;
 }
 
-// Squares of Q: the largest (QQ)_jj / S_jj - 1 of what is stored, infinite where a row of Q is cancelled
-// (narrow.simd_finish), the largest share of s that is beyond the band, and the largest change of the flux, in sigma; 1'QQ1,
-// 1'QQx and x'QQx: of every chunk of bins.
+// Checks of every chunk of bins: the largest (QQ)_jj / S_jj - 1 of the stored diagonals, infinite if a row of Q is cancelled
+// (narrow.simd_finish); the largest share of s from beyond the band; the largest change of the flux, in sigma; 1'QQ1,
+// 1'QQx and x'QQx.
 BLOCK(64) void square(index n, double *chunks, const double *sums, const double *left, const double *band,
                       const int *flags, double cancelled, index kept, index ndiag, index nwave, index reach, index lanes)
 {
@@ -54,9 +54,9 @@ BLOCK(64) void square(index n, double *chunks, const double *sums, const double 
     rows_of(chunks, SQUARES, i, lanes).put({worst, share, moves, ones, cross, both}, c);
 }
 
-// FAILED where Q disagrees with S (narrow.simd_finish.finish), or more of s than `most` is beyond the band: a tenth of that
-// where its tail is known to be within the limit only bin by bin, by a bound that is not as far above it. So it is where the
-// flux moves by more than the poles of that are enough for.
+// FAILED if Q disagrees with S (narrow.simd_finish.finish), if a larger share of s than `most` comes from beyond the band, or
+// if the flux moves by more than the poles for corrections suffice for. `most` is a tenth if the tail is known to be within its
+// limit only bin by bin, because that bound is closer to the tail.
 BLOCK(32) void agree(index i, int *flags, const double *groups, double *facts, const double *table, double agreement,
                      double most, index ngroups, index lanes)
 {
@@ -74,8 +74,8 @@ BLOCK(32) void agree(index i, int *flags, const double *groups, double *facts, c
         fibre[STATUS] = FAILED;
 }
 
-// Flux and ivar, with what S has beyond its band (left: of 1 and x, see remainder.h), and status of the bins that are kept,
-// wavelength fastest; 0 where a fibre is not GOOD.
+// Flux and ivar, corrected for the remainder of S (left: of 1 and x, see remainder.h), and status of the bins that are kept,
+// wavelength fastest; 0 if a fibre is not GOOD.
 BLOCK(64) void spectra(index n, double *flux, double *ivar, signed char *status, const double *sums, const double *left,
                        const double *inverse, const int *flags, index kept, index first, index nout, index lanes)
 {
@@ -89,7 +89,7 @@ BLOCK(64) void spectra(index n, double *flux, double *ivar, signed char *status,
     status[n] = (signed char)flags[STATUS * lanes + i];
 }
 
-// R (fibres, width, nout) within the bins that are kept, rows divided by s with what S has beyond its band.
+// R (fibres, width, nout) within the bins that are kept: rows divided by s, which is corrected for the remainder of S.
 BLOCK(64) void diagonals(index n, double *resolution, const double *sums, const double *left, const double *inverse,
                          const int *flags, index kept, index first, index width, index nout, index lanes)
 {

@@ -1,14 +1,14 @@
 // Kernels: the model on the pixels, chi2pix and pixmask_fraction.
 //
-// A pixel gathers the light of the spots that touch it, fibre by fibre and bin by bin: nothing is scattered, so that no
-// two lanes write to one place. Pixels of a bundle's cut-out are (columns, rows), rows fastest; spots, and what makes
-// their sum 1, as in normal.h; positions (fibres, nwave); cuts (bundles, 4).
+// A pixel gathers the light of the spots that touch it, fibre by fibre and bin by bin. Nothing is scattered, so no two
+// lanes write to the same place. Pixels of a bundle's cut-out are (columns, rows), rows fastest; spots and their scale are as
+// in normal.h; positions (fibres, nwave); cuts (bundles, 4).
 #pragma once
 #include "image.h"
 #include "normal.h"
 
-// Which bins of a fibre touch a row of the cut-out: ranges (2, fibres, rows), the first bin and one past the last. Rows
-// ascend or descend along wavelength. A lane for each fibre and row.
+// Find the bins of a fibre that touch a row of the cut-out: ranges (2, fibres, rows), the first bin and one past the last.
+// Rows ascend or descend along wavelength. A lane for each fibre and row.
 BLOCK(128) void bins_of_row(index n, int *ranges, const int *y0, const index *cuts, index nfibre, index ny, index nwave,
                             index rows, index fibres)
 {
@@ -17,7 +17,7 @@ BLOCK(128) void bins_of_row(index n, int *ranges, const int *y0, const index *cu
     int y = (int)(n % rows) + Cut(cuts, f / nfibre).top;
     bool up = tops[nwave - 1] >= tops[0];
     EACH(end, 2) {
-        // Bins before `low` lie wholly before the row (end 0), or begin before or on it (end 1), in the trace's order.
+        // Bins before `low` are wholly before the row (end 0), or begin before or on it (end 1), in the trace's order.
         int low = 0, high = (int)nwave, size = up == (end == 0) ? (int)ny : 0;
         ONE_BY_ONE
         while (low < high) {
@@ -30,10 +30,9 @@ BLOCK(128) void bins_of_row(index n, int *ranges, const int *y0, const index *cu
     }
 }
 
-// near = of every ABREAST pixels side by side of one row of a cut-out, the first fibre of the bundle that may touch one,
-// and one past the last times NEAR. ranges: (2, fibres, rows), bins of every fibre that touch the row: their spots begin
-// at columns between those of the first and the last one, or one or two beyond, since traces are smooth; all bins are
-// looked at.
+// near = for every ABREAST adjacent pixels of a row of a cut-out, the first fibre of the bundle that may touch one, plus NEAR
+// times one past the last. ranges: (2, fibres, rows), bins of every fibre that touch the row; the columns of all their spots
+// are examined.
 constexpr int NEAR = 1 << 15;
 constexpr int ABREAST = 4;      // pixels of one lane of project and chi_square
 
@@ -67,15 +66,15 @@ BLOCK(32) void near_fibres(index n, int *near, const int *ranges, const int *x0,
     }
 }
 
-// What Pixels asks of a bin: lit = x scale, origins = y0 and x0 in one number.
+// The numbers of a bin for Pixels: lit = x scale, origins = y0 and x0 in one number.
 BLOCK(128) void join(index n, double *lit, index *origins, const double *scale, const double *x, const int *y0, const int *x0)
 {
     lit[n] = x[n] * scale[n];
     origins[n] = y0[n] * (1ll << 32) + (unsigned)x0[n];
 }
 
-// The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on; light: A x at them. Of FEW bins everything is
-// asked for before any of it is used.
+// The pixels of lane n: ABREAST of row `row` of bundle b, from `column` on; light: A x at them. The numbers of FEW bins are
+// read before any is used.
 struct Pixels {
     index b;
     int place, column, row, many;
@@ -114,7 +113,7 @@ struct Pixels {
     LANE bool within(int c) const { return row < cut.rows && column + c < cut.columns; }
 };
 
-// The model image as images lie on the host: (bundles, rows, columns); 0 beyond the cut-out.
+// The model image in the host's order: (bundles, rows, columns); 0 beyond the cut-out.
 BLOCK(256) void project(index n, double *model, const int *near, const int *ranges, const float *single, const double *lit,
                         const index *origins, const index *cuts, index nfibre, index nx, index ny, index nwave, index rows,
                         index columns, index fibres)
@@ -125,7 +124,7 @@ BLOCK(256) void project(index n, double *model, const int *near, const int *rang
             model[(mine.b * rows + mine.row) * columns + mine.column + c] = mine.within(c) ? mine.light[c] : 0.0;
 }
 
-// chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 where nothing is known of it.
+// chi = (pix - model)^2 W' of a pixel, 1/W' = 1/ivar + (psferr model)^2; -1 if it is masked.
 BLOCK(256) void chi_square(index n, double *chi, const double *root, const double *light, const int *near,
                            const int *ranges, const float *single, const double *lit, const index *origins,
                            const index *cuts, index nfibre, index nx, index ny, index nwave, index rows, index columns,

@@ -1,16 +1,16 @@
-// Recursions along a band: what one lane does, row by row. What is carried from row to row stays in registers, and the
-// next row is asked for before this one is stored.
+// Recursions along a band, row by row, by one lane. Numbers that pass from row to row stay in registers, and the next row is
+// read before this one is stored.
 //
-// A recursion may begin anywhere: rows start .. keep - 1 are worked through and not stored, so that it has forgotten
-// where it began when it comes to row `keep` (doc/method-banded.md). A factor L D L^T is kept as rows of 1/D, l_1 ..
-// l_H; bands are rows of the upper triangle, 0 beyond the end.
+// A recursion may begin anywhere: rows start .. keep - 1 are processed and not stored, so that it has forgotten where it
+// began when it reaches row `keep` (doc/method-banded.md). A factor L D L^T is stored as rows of 1/D, l_1 .. l_H; bands are
+// rows of the upper triangle, 0 beyond the end.
 #pragma once
 #include "lanes.h"
 
-constexpr double TINY = 1e-15;      // of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
-constexpr int SIDES = 2;            // right sides of a pole: ones and x
+constexpr double TINY = 1e-15;      // of a bin's own diagonal: smaller pivots are rounding errors, and the bin is decoupled
+constexpr int SIDES = 2;            // right-hand sides of a pole: ones and x
 
-// Elements of an array that one lane goes through: element a of row j is first[j row + a element].
+// The elements of an array that one lane uses: element a of row j is first[j row + a element].
 template <typename Kind> struct Rows {
     Kind *first;
     index row, element;
@@ -33,23 +33,22 @@ template <typename Kind> struct Rows {
 using Read = Rows<const double>;
 using Write = Rows<double>;
 
-// Rows of `width` numbers, lanes fastest: those of one lane.
+// The rows of one lane in an array of rows of `width` numbers, lanes fastest.
 template <typename Kind> LANE Rows<Kind> rows_of(Kind *array, index width, index lane, index lanes)
 {
     return {array + lane, width * lanes, lanes};
 }
 
-// The same of fibre or pair i of those that are chosen. What listed pairs have alone lies pair after pair, row after row:
-// lanes side by side do not work on pairs side by side.
+// The same for fibre or pair i of those that are chosen. Arrays of listed pairs are ordered by pair, then by row, because
+// neighbouring lanes do not work on neighbouring pairs.
 template <typename Kind> LANE Rows<Kind> rows_of(const Chosen &chosen, Kind *array, index width, index i, index nwave)
 {
     return chosen.listed() ? Rows<Kind>{array + i * nwave * width, width, 1}
                            : rows_of(array, width, i, chosen.lanes);
 }
 
-// Numbers that row j of a symmetric matrix meets at distances first, first + 1, ... from its diagonal, after and before
-// it: elements of a band, or of a vector; 0 beyond the ends and behind diagonal `half`. All are asked for before one is
-// used.
+// The elements of row j of a symmetric band matrix, or of the vector that it multiplies, at distances first, first + 1, ...
+// from the diagonal, after and before it; 0 beyond the ends and beyond diagonal `half`. All are read before one is used.
 struct Around {
     static constexpr int PAIRS = 4;
     double after[PAIRS], before[PAIRS];
@@ -79,7 +78,7 @@ struct Around {
     }
 };
 
-// What the rows before take from the next ones: rows[b][a] belongs to element a of row b from here.
+// What earlier rows subtract from the next ones: rows[b][a] belongs to element a of the b-th row from here.
 template <int H> struct Pending {
     double rows[H][H] = {};
 
@@ -88,7 +87,7 @@ template <int H> struct Pending {
         EACH(a, H)
             row[a] += rows[0][a];
     }
-    // Take a finished row, unscaled and scaled by its pivot, from all that follow.
+    // Subtract a finished row, unscaled and scaled by its pivot, from all that follow.
     LANE void step(const double (&row)[H + 1], const double (&low)[H + 1])
     {
         EACH_FROM(b, 1, H + 1)
@@ -105,7 +104,7 @@ template <int H> LANE void scale(double (&low)[H + 1], const double (&row)[H + 1
         low[a] = row[a] * inverse;
 }
 
-// A row as it is eliminated: a bin whose diagonal is 0 is decoupled, and so is one whose pivot is rounding.
+// A row before its elimination: a bin whose diagonal is 0, or whose pivot is a rounding error, is decoupled.
 template <int H> LANE void safe_row(double (&row)[H + 1], const Pending<H> &pending)
 {
     double diagonal = row[0] = row[0] > 0.0 ? row[0] : 1.0;
@@ -113,7 +112,8 @@ template <int H> LANE void safe_row(double (&row)[H + 1], const Pending<H> &pend
     row[0] = fma(-TINY, diagonal, row[0]) > 0.0 ? row[0] : diagonal;
 }
 
-// A right side less what the rows before have taken of it, which is what it takes of those behind.
+// One row of a forward substitution: a right-hand side minus the contributions of earlier rows; its own contributions to later
+// rows are added to `waiting`.
 template <int H> LANE double before(double value, const double (&low)[H + 1], double (&waiting)[H + 1])
 {
     value += waiting[0];
@@ -122,9 +122,10 @@ template <int H> LANE double before(double value, const double (&low)[H + 1], do
     return value;
 }
 
-// Rows start .. stop - 1 of a band matrix are eliminated: what they take from the rows behind. N: of a pole, the matrix +
-// `shift` with so many right sides; 0: as it stands, with safe pivots. STORED: rows from `keep` on, forward substitutions and
-// the factor, go to `out`, and have a loop of their own; otherwise the next row is waited for where it takes no time.
+// Eliminate rows start .. stop - 1 of a band matrix; returns what they subtract from later rows. N > 0: the matrix + `shift`,
+// of a pole, with N right-hand sides; N = 0: the matrix itself, with safe pivots. STORED: forward substitutions and the factor
+// of rows from `keep` on are written to `out`, in a loop of their own; otherwise the next row is awaited where that costs no
+// time.
 template <int H, int N, bool STORED>
 LANE Pending<H> eliminate_alone(Write out, Read band, Read sides, double shift, index start, index keep, index stop)
 {
@@ -164,10 +165,10 @@ LANE Pending<H> eliminate_alone(Write out, Read band, Read sides, double shift, 
 }
 
 constexpr index FIRST_HALO = 24;         // rows; doubled until it is long enough
-constexpr double FORGOTTEN = 1e-10;      // of the diagonal: by how much half a halo may change what is taken from it
+constexpr double FORGOTTEN = 1e-10;      // of the diagonal: how much halving a halo may change what is subtracted from it
 
-// How many rows before row `at` an elimination has to begin, so that nobody can tell: twice as many as do for a change
-// of FORGOTTEN; all of them where the matrix does not forget. nwave: rows of the matrix.
+// How many rows before row `at` an elimination must begin so that this has no effect: twice as many as give a change of
+// FORGOTTEN; all of them if the matrix does not forget. nwave: rows of the matrix.
 template <int H> LANE index halo_before(Read band, index at, index nwave)
 {
     double before[H] = {};
@@ -187,7 +188,7 @@ template <int H> LANE index halo_before(Read band, index at, index nwave)
     return back < at ? back : at;
 }
 
-// Rows that a substitution of N right sides asks for at once, while it works through as many: a row takes less time than
+// Rows that a substitution of N right-hand sides reads at once, while it processes as many: a row takes less time than
 // memory does.
 template <int H, int N> struct Abreast {
     static constexpr int MOST = H <= 10 ? 4 : H <= 21 ? 2 : 1, MANY = MOST > 1 && N > 1 ? MOST / 2 : MOST;
@@ -205,7 +206,7 @@ template <int H, int N> struct Abreast {
     }
 };
 
-// Forward substitution: y = L^-1 of what is given, N right sides.
+// Forward substitution of N right-hand sides: y = L^-1 given.
 template <int H, int N = 1, typename To, typename Given>
 LANE void forward_rows(To y, Given given, Read low, index start, index keep, index stop)
 {
@@ -227,7 +228,8 @@ LANE void forward_rows(To y, Given given, Read low, index start, index keep, ind
     }
 }
 
-// A right side, divided by its pivot, less what the rows after it take, the next one last; it joins them.
+// One row of a back substitution: a right-hand side, divided by its pivot, minus the contributions of later rows, the next one
+// last; the result is added to `later`.
 template <int H> LANE double behind(double value, const double (&low)[H + 1], double (&later)[H])
 {
     UNROLLED
@@ -237,8 +239,8 @@ template <int H> LANE double behind(double value, const double (&low)[H + 1], do
     return value;
 }
 
-// Back substitution of N right sides from row stop - 1 up to row `keep`; rows from `known` on are not stored. Returns the
-// sum of the stored rows of the first one times those of `weights`, from the last to the first.
+// Back substitution of N right-hand sides from row stop - 1 up to row `keep`; rows from `known` on are not stored. Returns the
+// sum of the stored rows of the first solution times those of `weights`, from the last to the first.
 template <int H, int N = 1, typename To, typename Given>
 LANE double backward_rows(To x, Given y, Read low, Read weights, index keep, index known, index stop)
 {
@@ -263,7 +265,7 @@ LANE double backward_rows(To x, Given y, Read low, Read weights, index keep, ind
     return total;
 }
 
-// Elements of the inverse that the next rows up ask for: known[p][q - p] = Z[j + 1 + p, j + 1 + q].
+// Elements of the inverse that the next rows up need: known[p][q - p] = Z[j + 1 + p, j + 1 + q].
 template <int H, int WIDE> struct Inverse {
     double known[H][WIDE] = {};
 
@@ -288,13 +290,13 @@ template <int H, int WIDE> struct Inverse {
     }
 };
 
-// A pole on its way up, or, where N is 0, a factor alone, row by row: what it carries, and the row that was asked for.
+// The back substitution and inverse of a pole, or of a factor alone if N is 0, row by row: its state, and the row read ahead.
 template <int H, int ND, int N> struct Rising {
     static constexpr int WIDE = H > ND ? H : ND;
     Inverse<H, WIDE> carried;
     double later[N > 0 ? N : 1][H] = {}, in[N + H + 1];
 
-    // The N solutions, for 1 and x, and z_0 .. z_ND of the inverse in row j; the next one, not above `keep`, is asked for.
+    // The N solutions, for 1 and x, and z_0 .. z_ND of the inverse in row j; reads the next row up, at least `keep`.
     LANE void row(double (&out)[N + ND + 1], Read work, index j, index keep)
     {
         double next[N + H + 1], low[H + 1], z[WIDE + 1];
@@ -310,7 +312,7 @@ template <int H, int ND, int N> struct Rising {
     }
 };
 
-// Rows keep .. known - 1 of that, from row stop - 1 on.
+// Rows keep .. known - 1 of these results, from row stop - 1 on.
 template <int H, int ND, int N> LANE void invert_rows(Write found, Read work, index keep, index known, index stop)
 {
     Rising<H, ND, N> pole;

@@ -1,20 +1,20 @@
-// Kernels: what S has beyond its band, added to the flux to first order (narrow.simd_remainder):
+// Kernels: the remainder of S beyond its band, added to the flux to first order (narrow.simd_remainder):
 //
 //     Q(S) - Q(B) = sum_k c_k t_k (B + t_k)^-1 E (B + t_k)^-1, E = (band of U) - U, U = sum_j G Z G^T, G = A_ij,
 //
-// times 1 and x. (B + t_k)^-1 1 and (B + t_k)^-1 x are there for every pole (`found`, sweeps.poles_up), and so are the
-// factors of B + t_k and of the fibres that were eliminated. E is applied to a few sums of the poles of a group alone, and
-// each pole's solution made of what it does to these (bench/half_poles.py): sum_r (sum_k a_kr (B + t_k)^-1) E (sum_k ...).
-// Vectors of the poles of a group, or of its sums, are rows of SIDES numbers, the pole or sum fastest, then the fibre, or
-// the pair of fibres.
+// times 1 and x. (B + t_k)^-1 1 and (B + t_k)^-1 x exist for every pole (`found`, sweeps.poles_up), as do the factors of
+// B + t_k and of the eliminated fibres. E is applied only to a few sums of the poles of a group, and each pole's result is made
+// from these (bench/half_poles.py): sum_r (sum_k a_kr (B + t_k)^-1) E (sum_k ...). Vectors of the poles of a group, or of its
+// sums, are rows of SIDES numbers, the pole or sum fastest, then the fibre or the pair of fibres.
 #pragma once
 #include "eliminate.h"
 #include "sweeps.h"
 
 constexpr int FIVE = 5;       // bins of a lane of `carry` and `take`
-constexpr int THREE = 3;      // sums of a lane of `carry` and `take`, a third of a fibre's apart: neighbours read neighbours
+constexpr int THREE = 3;      // sums of a lane of `carry` and `take`, a third of a fibre's sums apart: neighbouring lanes
+                              // read neighbouring numbers
 
-// Rows of vectors of both sides, `between` apart, of one pole or sum or of two, which are `next` apart.
+// Rows of vectors of both sides, `between` apart, of one pole or sum, or of two, which are `next` apart.
 template <typename Kind> struct Sides {
     Kind *first;
     index row, between, next;
@@ -32,14 +32,14 @@ template <typename Kind> struct Sides {
     }
 };
 
-// Those of the poles or sums of a fibre or pair, that has room for so many.
+// The vectors of pole or sum `one` of a fibre or pair that has room for `room` of them.
 template <typename Kind> LANE Sides<Kind> sides_of(Kind *vectors, index one, index next, index lane, index room, index lanes)
 {
     return {vectors + lane * room + one, room * lanes * SIDES, room * lanes, next};
 }
 
-// The MANY sums of a lane, of `count` that a fibre has: where it has fewer, its first one takes the place of the others, and
-// where it has none there is nothing to do.
+// The MANY sums of a lane, of the `count` sums of a fibre. If the lane has fewer, its first one takes the place of the others;
+// if it has none, there is nothing to do.
 template <int MANY = THREE> struct Sums {
     static constexpr index BESIDE = Poles::RANK / MANY;
     index first, apart, count;
@@ -66,15 +66,14 @@ struct Both {
     LANE double at(index j, index r, index k) const { return first[j * row + r * between + sums.at(k)]; }
 };
 
-// A band matrix: element (p, p + k) lies at first[p diagonal + k after], or k before where k < 0.
+// A band matrix: element (p, p + k) is first[p diagonal + k after], or first[p diagonal + k before] if k < 0.
 struct Band {
     const double *first;
     index diagonal, before, after;
     int reach;
 };
 
-// total += SIGN times a band matrix times v at FIVE bins from p on. What a lane reads of the matrix serves all of its
-// vectors.
+// total += SIGN times a band matrix times v at FIVE bins from p on. Each element that a lane reads serves all its vectors.
 template <int SIGN>
 LANE void add_products(double (&total)[THREE][SIDES][FIVE], const Band &band, const Both &v, int p, int nwave)
 {
@@ -101,7 +100,7 @@ LANE void add_products(double (&total)[THREE][SIDES][FIVE], const Band &band, co
     }
 }
 
-// to = sums of `count` vectors, FOUR bins, `rows` of which there are: element (k, t) of their parts is parts[k from + t next].
+// to = sums of `count` vectors at FOUR bins, of which `rows` exist: element (k, t) of their parts is parts[k from + t next].
 template <int TO>
 LANE void add_parts(double *to, const double *given, index to_row, index given_row, const double *parts, index from,
                     index next, int count, int rows)
@@ -123,7 +122,7 @@ LANE void add_parts(double *to, const double *given, index to_row, index given_r
                 to[b * to_row + t] = total[b][t];
 }
 
-// The sums of the vectors of a group's poles, rows of `kept` numbers; or, `back`, what poles have of those of sums.
+// The sums of the vectors of a group's poles, rows of `kept` numbers; or, with `back`, the poles' vectors from those of sums.
 BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int *flags, const double *table, index group,
                     index back, index kept, index nwave, index lanes)
 {
@@ -142,9 +141,8 @@ BLOCK(128) void mix(index n, double *to, const double *given, double *facts, int
                                (int)poles.count, rows);
 }
 
-// moved = G^T v of the pairs at a distance. own: rows of one integer a pair: the lane of the factor that
-// solves for it (`substitute`) where j is eliminated as it stands, that in a chain, -1 where there is none; how many sums
-// there are.
+// moved = G^T v of the pairs at a distance. own: rows of one integer per pair: the lane of the factor with which it is solved
+// (`substitute`) if j is eliminated singly, or in a chain, -1 if there is none; then the number of sums.
 template <int H>
 BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, const double *blocks, const double *sizes,
                      const int *depth, double *facts, int *flags, const double *table, index group, double distant,
@@ -174,8 +172,8 @@ BLOCK(128) void carry(index n, double *moved, int *own, const double *mixed, con
                         total[k][side][b];
 }
 
-// L^-1 of what is given, or, `UP`, L^-T D^-1 of it: rows of a tile of both sides. It begins one halo before them, which is
-// enough for a correction.
+// L^-1 given or, with UP, L^-T D^-1 given: rows of a tile of both sides. It begins one halo before them, which suffices for a
+// correction.
 template <int H, int UP, int N>
 LANE void substitute_rows(Sides<double> to, Sides<const double> given, Read low, const Tile &cut, index halo)
 {
@@ -185,7 +183,7 @@ LANE void substitute_rows(Sides<double> to, Sides<const double> given, Read low,
         forward_rows<H, N>(to, given, low, cut.start(halo), cut.first, cut.last);
 }
 
-// The vectors of pairs that `own` has in its row `chained`, of MANY sums: a row of the factor serves all of them.
+// Solve for the vectors of the pairs in row `chained` of `own`, for MANY sums: a row of the factor serves all of them.
 template <int H, int UP, int MANY>
 BLOCK(32) void substitute(index n, double *to, const double *given, const double *low, const int *halo, const int *own,
                           index chained, index nwave, index tile, index pairs, index lanes)
@@ -201,7 +199,7 @@ BLOCK(32) void substitute(index n, double *to, const double *given, const double
         Tile(n / (Sums<MANY>::BESIDE * pairs), tile, nwave), longest(halo, i, tile, nwave, lanes));
 }
 
-// beyond = E v: what the band of U does to v at first (distance 1), less what the pairs at a distance do.
+// beyond = E v: the band of U times v (at distance 1), minus the contributions of the pairs at each distance.
 template <int H>
 BLOCK(64) void take(index n, double *beyond, const double *moved, const double *mixed, const double *taken,
                     const double *blocks, const double *sizes, double *facts, int *flags, const double *table,
@@ -241,7 +239,7 @@ BLOCK(64) void take(index n, double *beyond, const double *moved, const double *
                 }
 }
 
-// The vectors of every pole by its own factor (sweeps.poles_down), of fibres whose band has number `width`.
+// Solve for the vectors of every pole with its own factor (sweeps.poles_down), for fibres whose band has number `width`.
 template <int H, int UP>
 BLOCK(32) void pole_again(index n, double *to, const double *given, const double *work, const int *halo, double *facts,
                           int *flags, const double *table, index group, index width, index columns, index nwave,

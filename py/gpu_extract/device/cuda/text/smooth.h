@@ -1,11 +1,11 @@
-// Kernels: the spectrum that a variance is made of, as passes.variance.smooth; lanes along wavelength.
+// Kernels: the spectrum from which variances are made, as passes.variance.smooth; lanes along wavelength.
 //
-// The own block of a fibre in icov (fibres, nd, 2 hw + 1, nwave) is K: what its spots see of a spectrum. sums: of which
-// the first (fibres, nwave) are weights; a bin without weight is not seen. Vectors are (fibres, nwave).
+// K is the own block of a fibre in icov (fibres, nd, 2 hw + 1, nwave), the response of its spots to a spectrum. sums: the
+// first (fibres, nwave) are weights; a bin without weight is not seen. Vectors are (fibres, nwave).
 #pragma once
 #include "normal.h"
 
-// Row j of a fibre's own block times what `given` says of a bin; every sum in the order of distance.
+// Row j of a fibre's own block times the values `given(bin)`; sums are in the order of distance.
 template <typename Given>
 LANE double own_row(const double *icov, index f, int j, index nd, int hw, int end, Given given)
 {
@@ -19,8 +19,8 @@ LANE double own_row(const double *icov, index f, int j, index nd, int hw, int en
     return total;
 }
 
-// blurred (2, fibres, nwave) = K x and K 1 of the bins that are seen and no line (lines: null: there are none yet), 0 at the
-// others.
+// blurred (2, fibres, nwave) = K x and K 1 over the bins that are seen and not in a line (lines: null if there are none yet), 0
+// at the others.
 BLOCK(32) void blur(index n, double *blurred, const double *x, const signed char *lines, const double *sums,
                     const double *icov, index nd, index hw, index nwave, index bins)
 {
@@ -34,7 +34,7 @@ BLOCK(32) void blur(index n, double *blurred, const double *x, const signed char
     blurred[bins + n] = mine ? share : 0.0;
 }
 
-// y = the sum of one over that of the other, over `width` bins around each; where there is a line, that of another spectrum.
+// y = the ratio of the sums of K x and K 1 over `width` bins around each; in a line, the value of another spectrum.
 BLOCK(64) void average(index n, double *y, const double *blurred, const double *other, const signed char *lines,
                        index width, index nwave, index bins)
 {
@@ -47,8 +47,8 @@ BLOCK(64) void average(index n, double *y, const double *blurred, const double *
     y[n] = lines && lines[n] ? other[n] : share > 0.0 ? light / share : 0.0;
 }
 
-// error = the square of what K x has of noise, where pixels had all the same variance, the last of noises; y: their light.
-constexpr int AMPLIFIERS = 4;      // noises: of these, then one square for all
+// error = the variance of K x, if all pixels had the same variance of read noise, the last of noises; y: the light.
+constexpr int AMPLIFIERS = 4;      // noises: one for each, then one variance for all
 BLOCK(64) void doubt_bins(index n, double *error, const double *y, const double *noises, const double *sums, const double *icov,
                      index nd, index hw, index nwave)
 {
@@ -78,8 +78,8 @@ BLOCK(32) void mean_row(index n, double *row, const double *sums, const double *
     row[n] = total / larger(count, 1);
 }
 
-// left (fibres) = what an average over `width` bins leaves of the noise, variance.left_by; turns (longest, frequencies):
-// cosines, twice them but for the first row.
+// left (fibres) = the share of the noise that remains after subtracting an average over `width` bins, variance.left_by;
+// turns (longest, frequencies): cosines, doubled except in the first row.
 BLOCK(32) void leave_noise(index n, double *left, const double *row, const double *turns, index width, index hw,
                            index frequencies)
 {
@@ -99,8 +99,8 @@ BLOCK(32) void leave_noise(index n, double *left, const double *row, const doubl
     left[n] = total > 0.0 ? total / frequencies / mine[0] : 1.0;
 }
 
-// found: bins where K (x - y), less what `skew` photons add to it, is more than `most` times (a square) what noise leaves of
-// it.
+// found: bins in which the square of K (x - y), reduced by the light of `skew` photons, is more than `most` times its variance
+// from noise.
 BLOCK(64) void stand_apart(index n, signed char *found, const double *x, const double *y, const double *error,
                            const double *left, const double *icov, index nd, index hw, index nwave, double most,
                            double skew)
@@ -112,7 +112,7 @@ BLOCK(64) void stand_apart(index n, signed char *found, const double *x, const d
     found[n] = residual * residual > most * (error[n] * left[f]);
 }
 
-// lines: with those that were found and `reach` bins on both sides of them; there y is another spectrum.
+// Add the bins that were found, and `reach` bins on both sides, to lines; there y becomes another spectrum.
 BLOCK(64) void widen_lines(index n, signed char *lines, double *y, const signed char *found, const double *other, index reach,
                      index nwave)
 {
@@ -124,8 +124,8 @@ BLOCK(64) void widen_lines(index n, signed char *lines, double *y, const signed 
     y[n] = line ? other[n] : y[n];
 }
 
-// y = with the light that no photon may have come of, of one in a bin where y is x (to `same`) and `least` elsewhere, and up
-// to 0 by `lacked` at most; less where K_jj is below `full`.
+// Add to y the light of which possibly no photon was detected: that of one photon in bins where y is x (to `same`), `least`
+// elsewhere; and raise a negative y to 0, by `lacked` at most. Both are reduced where K_jj is below `full`.
 BLOCK(128) void lift(index n, double *y, const double *x, const double *icov, index nd, index hw, index nwave, double least,
                      double lacked, double same, double full)
 {

@@ -1,18 +1,18 @@
 // Kernels: spots of the Gauss-Hermite PSFs, the same sums as in spots.simd_spots, lanes along wavelength.
 //
 // A spot is hy^T G hx: profiles along y and x, and the small matrix G of Gauss-Hermite coefficients. A lane makes the spot
-// of a bin from its numbers: hy^T G stays in registers, and hx is made column by column.
+// of a bin from the bin's numbers: hy^T G stays in registers, and hx is computed column by column.
 #pragma once
 #include "image.h"
 #include "normal.h"
 
-// A bin's numbers: centre (y, x); of each core sigma y, sigma x, nsig; of the tail amp, core, xscale, yscale, index;
-// then the coefficients of the first core, (nj, ni), and of the second.
+// A bin's numbers: centre (y, x); of each component sigma y, sigma x, nsig; of the tail amp, core, xscale, yscale, index;
+// then the coefficients of the first component, (nj, ni), and of the second. Components are called cores here.
 constexpr int CENTRE_Y = 0, CENTRE_X = 1, CORES = 2, TAIL = 8;
 
 // numbers = all Legendre series at TOGETHER bins, an eighth of a fibre apart: (fibres, nseries, nwave). series: (all
-// fibres, nseries, ncoef); starts: each bundle's first fibre among these; basis: (ndomain, ncoef, nwave); domain: where
-// each one's series begin, and their end, then the series domain by domain.
+// fibres, nseries, ncoef); starts: each bundle's first fibre among these; basis: (ndomain, ncoef, nwave); domain: the place
+// where each domain's series begin, and the end, then the series domain by domain.
 constexpr int TOGETHER = 8;
 
 template <int NCOEF>
@@ -75,8 +75,8 @@ template <int N> struct Along {
 };
 
 // Rows of a core with NJ terms along y and NI along x, hy^T G hx, of one bin, column by column. CUT: whether it is 0 where
-// uy^2 + ux^2 >= nsig^2. mine: of the bin's numbers; first: of the core's coefficients; y, x: of the first row and column
-// from the centre. A core with no terms is none.
+// uy^2 + ux^2 >= nsig^2. mine: the bin's numbers; first: the core's first coefficient; y, x: the first row and column, from
+// the centre. A core without terms does not exist.
 template <int NJ, int NI, int CUT, int ROWS> struct CoreRows {
     double terms[NI][ROWS] = {}, far[CUT ? ROWS : 1], x, most, wide;      // hy^T G; uy^2, nsig^2, sigma x
     Along<NI> columns;
@@ -85,16 +85,16 @@ template <int NJ, int NI, int CUT, int ROWS> struct CoreRows {
         : x(x), wide(mine[(CORES + 3 * core + 1) * nwave]), columns(x - 0.5, 1.0 / wide)
     {
         double high = mine[(CORES + 3 * core) * nwave], nsig = CUT ? mine[(CORES + 3 * core + 2) * nwave] : 0.0;
-        double edge = y - 0.5, scale = 1.0 / high;      // of the first row; each number is that of an edge of a row
+        double edge = y - 0.5, scale = 1.0 / high;      // edge: of the first row; arrays have a number for each edge of a row
         double density[ROWS + 1], value[ROWS + 1], he[ROWS + 1], before[ROWS + 1] = {};
-        LOOP(int, r, 0, ROWS + 1) {      // not written out, since compilers would work on all of them at once
+        LOOP(int, r, 0, ROWS + 1) {      // not unrolled: compilers would compute all at once
             double u = (edge + r) * scale;
             push_back(density, -DENSITY * exp(-0.5 * u * u));
             push_back(value, 0.5 * erf(u * ROOT_HALF));
             push_back(he, 1.0);
         }
         const double *given = mine + first * nwave;
-        LOOP(int, j, 0, NJ) {      // term after term: a number of G is asked for once
+        LOOP(int, j, 0, NJ) {      // term by term, so that each number of G is read once
             double hy[ROWS];
             EACH(r, ROWS)
                 hy[r] = value[r + 1] - value[r];
@@ -132,8 +132,7 @@ template <int CUT, int ROWS> struct CoreRows<0, 0, CUT, ROWS> {
     LANE void add_column(double (&)[ROWS]) {}
 };
 
-// amp r2 / (core^2 + r2)^(1 + index / 2), the power-law tail, r2 in units of its scales, at a pixel that is so far from the
-// centre.
+// The power-law tail amp r2 / (core^2 + r2)^(1 + index / 2) at a pixel dy, dx from the centre; r2 is in units of its scales.
 LANE double tail_at(const double *tail, double dy, double dx, index nwave)
 {
     double core = tail[nwave], power = -1.0 - 0.5 * tail[4 * nwave], x = dx * tail[2 * nwave], y = dy * tail[3 * nwave];
@@ -141,12 +140,12 @@ LANE double tail_at(const double *tail, double dy, double dx, index nwave)
     return tail[0] * r2 * exp(power * log(core * core + r2));
 }
 
-// The spot of a bin, clipped at 0, ROWS of its rows at a time, column by column, and what is seen of the pixels through it.
-// Its sum is not 1: what makes it so is `scale`, which those who ask for spots have to bear in mind.
+// The spot of a bin, clipped at 0, ROWS rows at a time, column by column, and its weight and right-hand side. The sum of the
+// stored spot is not 1, but 1 / scale, which every user of spots must take into account.
 //
 // single: the spot, white: times sqrt(ivar), both as in normal.h; scale: (fibres, nwave); sums: (2, fibres, nwave), A^T W 1
-// and A^T W p of the spot whose sum is 1; numbers: (fibres, nseries, nwave); first, second: of both cores' coefficients;
-// root, light: of whiten; gate: of fibres, not 0 where all this is there.
+// and A^T W p of the spot with sum 1; numbers: (fibres, nseries, nwave); first, second: first coefficients of both cores;
+// root, light: from whiten; gate: of fibres, not 0 if the spots are made already.
 template <int NJ, int NI, int CUT, int NJ2, int NI2, int CUT2, int TAILED, int ROWS>
 BLOCK(64) void make(index n, double *white, float *single, double *scale, double *sums, const double *numbers,
                     const double *root, const double *light, const int *gate, const int *y0, const int *x0,

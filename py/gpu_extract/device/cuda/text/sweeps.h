@@ -1,13 +1,13 @@
 // Kernels: sweeps along wavelength. A fibre's rows are cut into tiles of `tile` rows; lane n works on tile n / lanes of
-// fibre n % lanes, and begins so many rows before it as the matrix needs to forget (halo[n], from `settle`).
+// fibre n % lanes. It begins as many rows before it as the matrix needs to forget (halo[n], from `settle`).
 //
-// Arrays with rows of numbers have the fibre (or pair of fibres, or pole) fastest. Which fibres or pairs take part, gate and
-// `open` say (lanes.h: Chosen). Matrices are given by the place of their first element and by the steps from fibre to fibre,
-// from row to row and from element to element.
+// Arrays with rows of numbers have the fibre (or pair of fibres, or pole) fastest. gate and `open` select the fibres or pairs
+// (lanes.h: Chosen). Matrices are given by the place of their first element and the steps from fibre to fibre, from row to row
+// and from element to element.
 #pragma once
 #include "teams.h"
 
-// The longest halo of all tiles of a fibre, all rows where there is but one: upwards, nothing is measured.
+// The longest halo of all tiles of a fibre, all rows if there is only one tile. It serves upwards, where none is measured.
 LANE index longest(const int *halo, index fibre, index tile, index nwave, index lanes)
 {
     index most = tile < nwave ? 0 : nwave;
@@ -26,7 +26,7 @@ struct Tile {
     }
     LANE index start(index halo) const { return first > halo ? first - halo : 0; }
     LANE index stop(index halo) const { return last + halo < nwave ? last + halo : nwave; }
-    // Where a substitution begins, downwards and upwards: it forgets half as fast as an elimination.
+    // The first row of a substitution, downwards and upwards: it forgets half as fast as an elimination.
     LANE index above(const int *halo, index fibre, index lanes) const
     {
         return number ? start(2 * longest(halo, fibre, tile, nwave, lanes)) : 0;
@@ -37,7 +37,7 @@ struct Tile {
     }
 };
 
-// halo = rows before its tile where the elimination of a lane has to begin.
+// halo = number of rows before its tile at which a lane must begin its elimination.
 template <int H, int T>
 TEAMS(10) void settle(index n, int *halo, const int *gate, const double *band, index open, index place, index between,
                       index row, index element, index nwave, index tile, index lanes)
@@ -73,8 +73,9 @@ TEAMS(10, 92) void invert(index n, double *inverse, const double *low, const int
                           mine.first, mine.last, mine.stop(longest(halo, i, tile, nwave, lanes)));
 }
 
-// Conjugate gradients: y = L^-1 r of one fibre and tile of `fine` rows; vectors (fibres, nwave). state: rows of `facts`, of
-// which the first is 0 where a bundle of `nfibre` has arrived. Halos are those of tiles of `tile` rows.
+// Conjugate gradients: y = L^-1 r of one fibre and tile of `fine` rows; vectors (fibres, nwave). state: rows of `facts`
+// numbers for bundles of `nfibre`, the first of which is 0 once the bundle has converged. Halos are those of tiles of `tile`
+// rows.
 template <int H>
 BLOCK(32) void precondition_down(index n, double *y, const double *r, const double *low, const int *halo,
                                  const double *state, index facts, index nfibre, index nwave, index tile, index fine,
@@ -87,7 +88,7 @@ BLOCK(32) void precondition_down(index n, double *y, const double *r, const doub
                         mine.start(2 * longest(halo, i, tile, nwave, lanes)), mine.first, mine.last);
 }
 
-// z = L^-T D^-1 y, and the tile's part of r z: parts (fibres, nparts), 0 behind the last tile.
+// z = L^-T D^-1 y, and the tile's part of r z: parts (fibres, nparts), 0 after the last tile.
 template <int H>
 BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *y, const double *r, const double *low,
                                const int *halo, const double *state, index facts, index nfibre, index nparts, index nwave,
@@ -105,7 +106,7 @@ BLOCK(32) void precondition_up(index n, double *z, double *parts, const double *
     parts[i * nparts + t] = total;
 }
 
-// What is known of a fibre: numbers, and integers.
+// The facts about a fibre: float64 numbers, and integers.
 enum Fact { COND, THETA, GAMMA, FIRST_THETA, FIRST_GAMMA, FAR_THETA, FAR_SHARE, BOUND, EXCESS, ONES, CROSS, BOTH };
 enum Flag { ALIVE, ACTIVE, WIDTH, RUNG, STATUS, TOO_DEEP, WANTED, BLOCK_TELLS, TELLS, NOT_WEAK, CUT_HOLDS };
 
@@ -119,14 +120,15 @@ struct Fibre {
     LANE Fibre at(index other) const { return {facts, flags, other, lanes}; }
 };
 
-// Whether the narrow band holds fibre i, as far as is known.
+// Whether the narrow band holds for fibre i, as far as is known.
 LANE bool holds(const int *flags, index i, index lanes) { return flags[STATUS * lanes + i] == GOOD; }
 
-constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of one: b, c / bound, 1 - g, fact, value
+constexpr index QUESTIONS = 8, ASKED = 5;      // of a set; numbers of a question: b, c / bound, 1 - g, fact, value
 
-// Sets of questions about S, MANY of them a lane (device_tables): the first, and beside it, with U of farther fibres, set
-// `beyond`, or the second where that is none; or, where `between` > 0, that of the fibre's rung alone; or, where it is below
-// 0, set -between. Nothing is cut here: what is asked about is nearly singular on purpose, and forgets nothing.
+// Sets of questions about S (device_tables), with MANY questions a lane. between = 0: the first set and, beside it, set
+// `beyond` with U of farther fibres, or the second set without `beyond`; between > 0: the set of the fibre's rung alone;
+// between < 0: set -between. Fibres are not cut into tiles here: the tested matrices are nearly singular on purpose, and
+// forget nothing.
 template <int H, int MANY, int T>
 TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken, const double *far, double *facts,
                   int *flags, const double *questions, index between, index beyond, index nwave, index reach, index lanes)
@@ -147,18 +149,18 @@ TEAMS(1) void ask(index n, double *yes, const double *band, const double *taken,
         yes[(q + m) * lanes + i] = asked[m].yes ? 1.0 : 0.0;
 }
 
-// A fibre's poles of a group, GROUP at most, which are worked on together. table: rows of ROW numbers for every rung: how many
-// poles, the sum of their weights, shifts, weights; from BEYOND on what S has beyond its band (remainder.h): the largest
-// correction of the flux that is made well enough, how many sums of poles make it (RANK at most), how many poles of each of the
-// first OF_BEYOND groups, the first ones, CORRECTING at most, are in them, and of these RANK parts each.
+// A fibre's poles of a group, GROUP at most, which are processed together. table: rows of ROW numbers for every rung: number
+// of poles, sum of their weights, shifts, weights; from BEYOND on the numbers for corrections (remainder.h): the largest
+// correction of the flux for which they suffice; the number of sums of poles, RANK at most; for each of the first OF_BEYOND
+// groups how many of its poles, the first ones, CORRECTING at most, are in the sums; and RANK parts of each of these.
 struct Poles {
     static constexpr index GROUP = 16, MOST = 64, OF_BEYOND = 3, CORRECTING = 12, RANK = 6, BEYOND = 2 + 2 * MOST,
                            SUMMED = BEYOND + 2 + OF_BEYOND, ROW = SUMMED + OF_BEYOND * GROUP * RANK, ANY = -1;
     const double *rung;
-    index of, first, count;      // the group's first one, how many there are
+    index of, first, count;      // count: poles of the group, from number `first` on
     double bound, scale;
 
-    // of: 0 for all poles, BEYOND for those that make corrections; width: of the fibres whose band has this number, ANY of all
+    // of: 0 for all poles, BEYOND for those that make corrections; width: only of fibres whose band has this number, ANY: all
     LANE Poles(const Fibre &fibre, const double *table, index of, index group, index width = ANY)
         : rung(table), of(of), first(group * GROUP), count(0), bound(fibre[BOUND]), scale(bound * sqrt(bound))
     {
@@ -169,12 +171,12 @@ struct Poles {
     }
     LANE double shift(index p) const { return rung[2 + first + p] * bound; }
     LANE double weight(index p) const { return of ? scale : rung[2 + first + p] * rung[2 + MOST + first + p] * scale; }
-    // Sums that make corrections, and the poles' parts of them.
+    // The number of sums that make corrections, and the poles' parts of them.
     LANE index sums() const { return count > 0 ? (index)rung[BEYOND + 1] : 0; }
     LANE const double *parts() const { return rung + SUMMED + first * RANK; }
 };
 
-// work: rows of `columns`: forward substitutions of 1 and x, and the factor, of every pole.
+// work: rows of `columns` numbers: forward substitutions of 1 and x, and the factor, of every pole.
 template <int H, int T>
 TEAMS(10) void poles_down(index n, double *work, const double *band, const double *sides, const int *halo, double *facts,
                           int *flags, const double *table, index group, index width, index columns, index nwave, index tile,
@@ -190,7 +192,7 @@ TEAMS(10) void poles_down(index n, double *work, const double *band, const doubl
                                 mine.last);
 }
 
-// found: rows of SIDES + ND + 1: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
+// found: rows of SIDES + ND + 1 numbers: the solutions, and diagonals 0 .. ND of the inverse, of every pole.
 template <int H, int ND, int T>
 TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const int *halo, double *facts, int *flags,
                             const double *table, index group, index width, index columns, index nwave, index tile,
@@ -204,8 +206,8 @@ TEAMS(10, 84) void poles_up(index n, double *found, const double *work, const in
                                  mine.first, mine.last, mine.below(halo, i, lanes));
 }
 
-// The same of a group's poles together, for bands that one thread has the registers for: a member of a team has a pole each.
-// sums, rows of SIDES + ND + 1, += c t times what each of them has, pole after pole; found: of each its solutions alone.
+// The same for a group's poles together, in bands for which one thread has the registers: each member of a team has a pole.
+// sums, rows of SIDES + ND + 1 numbers, += c t times the results of the poles, in order; found: only their solutions.
 template <int H, int ND, int T>
 TEAMS(1) void poles_together(index n, double *sums, double *found, const double *work, const int *halo, double *facts,
                              int *flags, const double *table, index group, index width, index columns, index nwave,
@@ -220,7 +222,7 @@ TEAMS(1) void poles_together(index n, double *sums, double *found, const double 
         return;
     Tile mine(n / lanes, tile, nwave);
     index stop = mine.below(halo, i, lanes), last = poles.count - 1;
-    auto lane = [=](int p) { return i * Poles::GROUP + smaller((index)p, last); };      // who has none goes along with the last
+    auto lane = [=](int p) { return i * Poles::GROUP + smaller((index)p, last); };      // without a pole: as the last
     Own<T, Rising<H, ND, SIDES>> rising;
     Own<T, double> weights;
     MEMBERS(T, p) {
@@ -261,8 +263,8 @@ TEAMS(1) void poles_together(index n, double *sums, double *found, const double 
     }
 }
 
-// sums, rows of elements, += c t times what each pole of a group left, pole after pole: a lane for every element; of: 0, or
-// BEYOND, all alike, of the poles of what S has beyond its band. There is nothing left to do for bands before number `first`.
+// sums, rows of elements, += c t times the results of the poles of a group, in order: a lane for every element; of: 0, or
+// BEYOND for the poles that make corrections, which all have the same weight. Bands before number `first` are done already.
 BLOCK(128) void add_up(index n, double *sums, const double *work, double *facts, int *flags, const double *table, index of,
                        index group, index first, index lanes)
 {

@@ -1,13 +1,13 @@
 // Recursions of recursions.h by a team of T threads, for half-bands that are too wide for the registers of one.
 //
-// A window of T - SIDES columns goes along the band. A column is with one member from where it enters the window until it
-// leaves it; its place is how far the present row is from its diagonal. What rows take from a column, or the elements of
-// the inverse that rows ask for, are in its member's registers. Members tell each other no more than the present row. The
-// last SIDES members have right sides; the place of a side is its member's number. H < T - SIDES.
+// A window of T - SIDES columns moves along the band. One member has a column from where it enters the window until it leaves;
+// the place of a column is the distance of the present row from its diagonal. What rows subtract from a column, or the
+// elements of the inverse that rows need, are in its member's registers. Members exchange only the present row. The last SIDES
+// members have right-hand sides; the place of a side is its member's number. H < T - SIDES.
 #pragma once
 #include "recursions.h"
 
-constexpr int AHEAD = 4;      // rows that are asked for at once, while as many are worked through
+constexpr int AHEAD = 4;      // rows that are read at once, while as many are processed
 
 template <int T> LANE int first_place(int t, int row)
 {
@@ -16,7 +16,7 @@ template <int T> LANE int first_place(int t, int row)
     return t >= PLACES ? t : place < 0 ? place + PLACES : place;
 }
 
-// The place of a column, and a side's, one row further down, or up.
+// The place of a column or side one row further down, or up.
 template <int T> LANE int place_below(int place)
 {
     return place >= T - SIDES ? place : place > 0 ? place - 1 : T - SIDES - 1;
@@ -26,8 +26,8 @@ template <int T> LANE int place_above(int place)
     return place >= T - SIDES ? place : place < T - SIDES - 1 ? place + 1 : 0;
 }
 
-// Where a member's elements of an array lie, row after row: a column's are one element further from its diagonal in each
-// row, and those of the next one that the member has begin where it ends.
+// The place of a member's element of an array, row after row: that of a column is one element nearer to the diagonal in each
+// row; after the last, `turn` leads to the member's next column.
 template <typename Kind> struct Walk {
     Kind *at;
     index step, turn;
@@ -36,7 +36,7 @@ template <typename Kind> struct Walk {
     template <int T> LANE void up(int place) { at -= place == T - SIDES - 1 ? step + turn : step; }
 };
 
-// From row j on; elements of a row: those from `first` on of columns, or the first ones of sides.
+// The walk from row j on; in a row, columns have the elements from `first` on, and sides the first ones.
 template <int T, typename Kind>
 LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, int first = 0)
 {
@@ -45,9 +45,9 @@ LANE Walk<Kind> walk(Kind *array, index row, index element, int j, int place, in
                           : Walk<Kind>{array + j * row + (place - PLACES) * element, row, 0};
 }
 
-// A column as it is eliminated: its place in the present row and in those that were asked for last; its element of the
-// present row; what the rows before take from it in the present one and those behind; what was asked for of the next. MANY
-// matrices are made of the NUMBERS that are asked for.
+// A column during the elimination: its place in the present row and in those that were read last; its element of the
+// present row; what earlier rows subtract from it in the present row and later ones; the numbers read of the next rows. MANY
+// matrices are made from the NUMBERS that are read.
 template <int H, int NUMBERS, int MANY = 1> struct Column {
     int place, asks[AHEAD];
     Walk<const double> from;
@@ -55,11 +55,11 @@ template <int H, int NUMBERS, int MANY = 1> struct Column {
     double row[MANY], taken[MANY][H], asked[AHEAD][NUMBERS];
 };
 
-// Rows start .. stop - 1 of MANY matrices are eliminated. task: where a member's elements lie and go, what is asked of a row,
-// the matrices' elements, 1 / a pivot, what becomes of an element once that is known, whether to go on, and whether rows may go
-// on BEYOND the last.
-// The first rows are asked for where all others are, a turn before them. What a column that leaves has taken moves on with
-// the rows until the member has the next one: what would not be gone by then is cleared.
+// Eliminate rows start .. stop - 1 of MANY matrices. task: the places from which a member's elements are read and to which they
+// are written, the numbers read of a row, the matrices' elements, 1 / a pivot, the use of an element once the pivot is known,
+// whether to continue, and whether rows may continue BEYOND the last.
+// The first rows are read by the same code as all others, one turn before them. What was subtracted from a column that leaves
+// shifts with the rows until the member has its next column; the part that would still be there is cleared.
 template <int H, int T, typename Task>
 LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS, Task::MANY>> &columns, Task &task, int start, int stop)
 {
@@ -119,7 +119,7 @@ LANE void eliminate_columns(Own<T, Column<H, Task::NUMBERS, Task::MANY>> &column
     }
 }
 
-// A matrix that is eliminated, as by eliminate_alone: rows from `keep` on, N forward substitutions and the factor, go to `out`.
+// The elimination of a matrix, as in eliminate_alone: rows from `keep` on, N forward substitutions and the factor, go to `out`.
 template <int H, int T, int N> struct Eliminated {
     static constexpr int NUMBERS = 1, MANY = 1, PLACES = T - SIDES;
     static constexpr bool more = true, BEYOND = false;
@@ -154,7 +154,7 @@ template <int H, int T, int N> struct Eliminated {
     }
 };
 
-// Rows keep .. stop - 1 of forward substitutions and of a factor; T = 1: by one thread, here and below, but for definite_rows.
+// Rows keep .. stop - 1 of forward substitutions and of a factor; T = 1: by one thread, as below, except definite_rows.
 template <int H, int N, int T>
 LANE void eliminate_rows(Write out, Read band, Read sides, double shift, index start, index keep, index stop)
 {
@@ -199,13 +199,13 @@ template <int H, int T> LANE index halo_before(Read band, index at, index nwave)
     }
 }
 
-// A question about S: whether S + b U - c - (1 - g) diag(S) is positive definite, as far as is known.
+// A question about S: whether S + b U - c - (1 - g) diag(S) is positive definite; yes: as far as is known.
 struct Question {
     double b, c, g;
     bool yes;
 };
 
-// MANY of them; taken: how far behind those of S the elements of U are.
+// The elimination for MANY questions; taken: distance in memory from the elements of S to those of U.
 template <int H, int T, int ASKS> struct Asked {
     static constexpr int NUMBERS = 2, MANY = ASKS;
     static constexpr bool BEYOND = true;
@@ -235,7 +235,7 @@ template <int H, int T, int ASKS> struct Asked {
     }
 };
 
-// Which of the questions about nwave rows are answered with yes.
+// Answer questions about nwave rows.
 template <int H, int T, int MANY> LANE void definite_rows(Read band, Read taken, Question (&asked)[MANY], index nwave)
 {
     Own<T, Column<H, 2, MANY>> columns;
@@ -247,7 +247,7 @@ template <int H, int T, int MANY> LANE void definite_rows(Read band, Read taken,
         asked[m] = task.questions[m];
 }
 
-// value - low_1 of_0 - .. - low_H of_(H - 1), as four sums.
+// value - low_1 of_0 - .. - low_H of_(H - 1), in four partial sums.
 template <int H> LANE double less(double value, const double *low, const double *of)
 {
     double sums[4] = {value, 0.0, 0.0, 0.0};
@@ -257,8 +257,8 @@ template <int H> LANE double less(double value, const double *low, const double 
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// A column of the inverse, or a solution: its elements in the rows behind, the next one first; that of the present row;
-// what was asked for, element t of the next rows up by member t.
+// A column of the inverse, or a solution: its elements in the rows below, the nearest first; that of the present row;
+// the numbers read ahead: member t reads element t of the next rows up.
 template <int H> struct Inverted {
     int place;
     Walk<double> to;
@@ -266,9 +266,9 @@ template <int H> struct Inverted {
     double known[H], z, asked[AHEAD];
 };
 
-// Rows stop - 1 .. keep of the inverse and of solutions (as recursions.invert_rows). task: right sides and factor of a row,
-// element by element, and what becomes of a row. Members meet once in a row: what they are told of it is not overwritten
-// before they have met again.
+// Rows stop - 1 .. keep of the inverse and of solutions (as recursions.invert_rows). task: right-hand sides and factor of a
+// row, element by element, and the use of a row's results. Members meet once per row; shared numbers of a row are not
+// overwritten before they have met again.
 template <int H, int T, typename Task> LANE void invert_columns(const Task &task, int keep, int stop)
 {
     SHARED double factors[IN_BLOCK<T>][AHEAD][T], rows[IN_BLOCK<T>][2][T + 2];
@@ -319,7 +319,7 @@ template <int H, int T, typename Task> LANE void invert_columns(const Task &task
     }
 }
 
-// The inverse up to diagonal ND, behind N solutions.
+// The inverse up to diagonal ND, after N solutions.
 template <int H, int ND, int N, int T> struct Upwards {
     Write found;
     Read work;
