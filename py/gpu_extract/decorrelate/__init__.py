@@ -9,7 +9,7 @@ from gpu_extract.data import FACTS, NOT_MEASURED, Decorrelated
 
 
 def room_for(nfibre: int, nwave: int, ndiag: int) -> Decorrelated:
-    """A result that is to be filled in; no facts are known."""
+    """An empty result to be filled in, without known facts."""
     shape = nfibre, nwave
     return Decorrelated(np.empty(shape), np.empty(shape), np.empty((nfibre, 2 * ndiag + 1, nwave)),
                         np.empty(shape, dtype=np.int8), np.empty(shape, dtype=bool),

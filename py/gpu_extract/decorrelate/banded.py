@@ -81,14 +81,14 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 
 
 def _rung(of: tuple[int, Schur]) -> int:
-    """Of a fibre's poles."""
+    """The rung of a fibre's poles."""
     return of[1].facts.rung or 0
 
 
 class _Bundle:
     """Data shared by fibres lo .. hi - 1 of a bundle, and their scratch memory; here they are numbered from 0.
 
-    alive: whether a fibre has any weight; sound: and its band may hold
+    alive: whether a fibre has any weight; sound: whether its band may also hold
     sides: (n, nwave, SIDES), their right-hand sides: 1 and x, 0 without weight
     facts: see data.Decorrelated, of the completed fibres
     """
@@ -103,7 +103,7 @@ class _Bundle:
         self.facts = np.full((len(self.sides), len(FACTS)), NOT_MEASURED)
 
     def give_up_near_lifted(self) -> None:
-        """Leave fibres that lost directions may touch to the dense core, which examines the effect of these."""
+        """Leave fibres that lost directions may affect to the dense core, which examines their effect."""
         lifted, reach = self.normal.lifted, self.normal.icov.shape[1] - 1
         self.sound = [alive and not (lifted is not None and lifted[max(i - reach, 0):i + reach + 1].any())
                       for i, alive in enumerate(self.alive, self._fibres[0])]
@@ -111,12 +111,12 @@ class _Bundle:
     def narrow(self, result: tuple[Array, Array, Array], bins: slice) -> list[int]:
         """Decorrelate those fibres for which the narrow band holds into `result` (flux, ivar, resolution); return them.
 
-        bins: those that are wanted
+        bins: those that are requested
         """
         first = bins.indices(self.sides.shape[1])[0]
         neighbours = Neighbours(self.normal, self._x, self.options.limits, self._arena, bins)
         neighbours.prepare(self._fibres)
-        # all is got ready first: between kernels that fill the caches the same takes several times as long
+        # preparation comes first: between kernels that fill the caches it takes several times as long
         groups: dict[int, list[tuple[int, Schur]]] = {}
         for n in compress(range(len(self.alive)), self.sound):
             schur = neighbours.complement(self._fibres[0] + n)
@@ -142,16 +142,15 @@ class _Bundle:
         return good
 
     def _most_share(self, schur: Schur) -> float:
-        """What a fibre's band may move s by."""
+        """How much a fibre's band may move s."""
         limits = self.options.limits
         return limits.share if schur.tail <= limits.plain else limits.added * (OF_CUT if schur.excess > 1.0 else 1.0)
 
     def _sum(self, result: tuple[Array, Array, Array], places: tuple[Array, Array], first: int,
              group: list[tuple[int, Schur]]) -> list[int]:
-        """The pole sums of fibres with one width of band, and what follows from them.
+        """The pole sums of fibres with one width of band, and the results from them, without corrections of the flux.
 
-        places: (n, nwave, out_width) for the sums, and scratch memory; the flux is still to be corrected
-        Returns the numbers of the fibres that pass.
+        places: (n, nwave, out_width) for the sums, and scratch memory. Returns the numbers of the fibres that pass.
         """
         (made, work), room, count = places, group[0][1].room, len(group)
         group = sorted(group, key=_rung)

@@ -15,12 +15,12 @@ from gpu_extract.lapack import lapack
 from gpu_extract.normal import lower_band
 
 UNKNOWN = 1e10   # C_jj icov_jj above which a bin is weak
-TOLD = 1e-2 * UNKNOWN    # that above which a band, made from icov, may have lost what tells whether it is
-HIDDEN = 0.1 * TOLD      # that of bins with all pixels good above which a step is told to be too fine
-SAFE = 1e-6      # pivots of a band above that, in units of the diagonals, are more than its rounding
-UNCERTAIN = 1e-11  # those below that allow no certain statement
-ESTIMATE = 10.0  # by how much a norm may be above LAPACK's estimate: three is common, ten is not seen
-AT_ONCE = 256    # columns of the inverse of a factor
+TOLD = 1e-2 * UNKNOWN    # C_jj icov_jj above which a band, made from icov, may not show whether a bin is weak
+HIDDEN = 0.1 * TOLD      # C_jj icov_jj of bins with all pixels good above which a step is reported as too fine
+SAFE = 1e-6      # pivots of a band above this, in units of the diagonals, exceed its rounding
+UNCERTAIN = 1e-11  # pivots below this allow no certain statement
+ESTIMATE = 10.0  # how many times LAPACK's estimate a norm may be: three is common, ten was never seen
+AT_ONCE = 256    # columns of the inverse of a factor that are made at once
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Factor:
 
     @cached_property
     def size(self) -> float:
-        """An estimate of the 1-norm of C, scaled by the root of icov's diagonal, as LAPACK's dpocon makes it.
+        """An estimate of the 1-norm of C, scaled by the root of icov's diagonal, as by LAPACK's dpocon.
 
-        Higham 1988, ACM Trans. Math. Softw. 14, 381: from below, by a few products with C
+        Higham 1988, ACM Trans. Math. Softw. 14, 381: a lower bound from a few products with C
         """
         n, root = len(self.diagonal), np.sqrt(self.diagonal)
         side, found = np.full(n, 1.0 / n), 0.0
@@ -56,7 +56,7 @@ class Factor:
 
 
 def told_factor(icov: Array, fibres: tuple[int, int], waves: tuple[int, int], most: float = UNKNOWN) -> Factor | None:
-    """The factor of `lower_band`, None where icov is too close to singular; most: see factor_tells."""
+    """The factor of `lower_band`, None if icov is too close to singular; most: see factor_tells."""
     matrix = lower_band(icov, fibres, waves)
     diagonal = matrix[0].copy()
     band, info = lapack.dpbtrf(matrix, lower=1, overwrite_ab=1)
@@ -67,9 +67,9 @@ def told_factor(icov: Array, fibres: tuple[int, int], waves: tuple[int, int], mo
 def factor_tells(factor: Factor, most: float = UNKNOWN) -> bool:
     """Whether no bin is weak by C^-1 = L L': C_jj icov_jj <= most.
 
-    Pivots alone do not tell: a chain of bins that only wings distinguish has pivots of 1e-3 each, and C_jj icov_jj of
-    1e11. The 1-norm of C, scaled, is above every C_jj icov_jj; an estimate of it costs a few solutions. Where it does
-    not tell, C_jj is made of the column of L^-1, which is 0 above bin j.
+    Pivots alone do not suffice: a chain of bins that only wings distinguish has pivots of 1e-3 each, and C_jj icov_jj
+    of 1e11. The 1-norm of C, scaled, is above every C_jj icov_jj; an estimate of it costs a few solutions. If that does
+    not suffice, C_jj is computed from column j of L^-1, which is 0 above bin j.
     """
     band, diagonal = factor.band, factor.diagonal
     if not (band[0] ** 2 > UNCERTAIN * diagonal).all():
@@ -86,7 +86,7 @@ def factor_tells(factor: Factor, most: float = UNKNOWN) -> bool:
 
 
 def band_tells(band: Array, diagonal: Array) -> bool:
-    """Whether no bin is near weak by C^-1 = S: C_jj icov_jj <= TOLD where S - diagonal / TOLD is definite.
+    """Whether no bin is nearly weak by C^-1 = S: C_jj icov_jj <= TOLD if S - diagonal / TOLD is definite.
 
     band: (n, half + 1) rows of the upper triangle of S; diagonal: (n,) of icov, 0 for bins without weight
     """
@@ -94,7 +94,7 @@ def band_tells(band: Array, diagonal: Array) -> bool:
 
 
 def definite(band: Array, shift: float | Array) -> bool:
-    """Whether a band, (n, half + 1) rows of its upper triangle, less `shift`, one number or n, on the diagonal is."""
+    """Whether a band, (n, half + 1) of its upper triangle, minus `shift` (one or n) on the diagonal, is definite."""
     shifted = band.T.copy(order="F")
     shifted[0] -= shift
     info: int = lapack.dpbtrf(shifted, lower=1, overwrite_ab=1)[1]
@@ -102,7 +102,7 @@ def definite(band: Array, shift: float | Array) -> bool:
 
 
 def whole_tells(matrix: Array, diagonal: Array) -> bool:
-    """The same of S as a whole, (n, n)."""
+    """The same for S as a full matrix, (n, n)."""
     shifted = np.array(matrix, order="F")
     shifted.ravel(order="K")[::len(shifted) + 1] -= diagonal / TOLD
     info: int = lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)[1]

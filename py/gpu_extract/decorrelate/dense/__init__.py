@@ -1,11 +1,11 @@
 """The dense core: classical decorrelation patch by patch, with the exact x.
 
 A patch is a sub-bundle of fibres with neighbours on both sides, and a range of wavelengths with a pad on both sides.
-Pads and neighbours come from the measured decay (probe.py). Whether a patch is large enough is asked of its covariance
-C, column by column, with icov ordered by bins, then fibres: a band matrix (weak.Factor).
+Pads and neighbours come from the measured decay (probe.py). Columns of the patch's covariance C show whether it is
+large enough; icov is ordered by bins, then fibres, which makes it a band matrix (weak.Factor).
 
-Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T = U sigma^2 U^T is what eliminating
-all other fibres of the patch leaves of icov (B&S eq. 10-19; why not from the eigenvalues of C_ii: doc/method.md).
+Q_i = C_ii^(-1/2) comes from the singular values of L_i, where C_ii^-1 = L_i L_i^T = U sigma^2 U^T remains of icov when
+all other fibres of the patch are eliminated (B&S eq. 10-19; why not from the eigenvalues of C_ii: doc/method.md).
 """
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,13 +23,13 @@ from gpu_extract.decorrelate.wide.simd_wide_eliminate import eliminate
 from gpu_extract.lapack import lapack
 from gpu_extract.plan import spread, tiles
 
-TOGETHER = 3     # patches that are next to each other and asked of the pixels at once
-LARGE = 10.0     # element of R up to which rounding leaves no more of it than 100 eps cond, as of any result,
-ROUNDED = 10 * float(np.finfo(float).eps)     # for it leaves this times cond and the element: six eps were seen
-LEFT_OF_R = 1e-8     # of R, whatever cond is
+TOGETHER = 3     # adjacent patches that are computed from the pixels at once
+LARGE = 10.0     # element of R up to which rounding leaves an error of at most 100 eps cond, as in any result,
+ROUNDED = 10 * float(np.finfo(float).eps)     # because the error is this times cond and the element: six eps were seen
+LEFT_OF_R = 1e-8     # allowed error of R, whatever cond is
 
 Pixels = Callable[..., Patch]      # patch_pixels.PatchPixels
-Made = tuple[Rooted, int]          # and the first of its bins
+Made = tuple[Rooted, int]          # with the first of its bins
 
 
 def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int, cuts: Cuts,
@@ -37,8 +37,8 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
     """Flux, ivar and resolution of fibres lo .. hi - 1 at the kept bins.
 
     x: (nfibre, nwave), the bundle's deconvolved flux. Bins of weight 0 get flux = ivar = 0 and no resolution.
-    pixels: gives the pixels of a patch, see dense.pixels. They are used where icov is too close to singular, with
-    status PIXELS; without them the status is FAILED there, and bins are 0. EMPTY: no bin has weight. weak: see weak.py.
+    pixels: returns the pixels of a patch, see dense.pixels. They are used where icov is too close to singular, with
+    status PIXELS; without them the status is FAILED, and bins are 0. EMPTY: no bin has weight. weak: see weak.py.
     """
     shape = fibres[1] - fibres[0], cuts.inner.stop - cuts.inner.start
     out = room_for(*shape, ndiag)
@@ -69,9 +69,9 @@ def decorrelate(normal: Normal, x: Array, fibres: tuple[int, int], *, ndiag: int
 
 def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made | None, *, status: Status,
          weight: Array) -> None:
-    """Write what bins of fibre n of `out` come to: FAILED where that is nothing, EMPTY without any weight.
+    """Write the results of bins of fibre n to `out`: FAILED without a result, EMPTY without any weight.
 
-    place: the bins, and the one with which `out` begins
+    place: the bins, and the first bin of `out`
     """
     waves, kept = place[0], slice(place[0][0] - place[1], place[0][1] - place[1])
     if not (weight[slice(*waves)] > 0).any():
@@ -92,7 +92,7 @@ def _put(out: Decorrelated, n: int, place: tuple[tuple[int, int], int], of: Made
 
 
 def _tried(make: Callable[[], Made], weight: Array, part: Part) -> Made | None:
-    """What `make` makes of a fibre; None where no bin of a part has weight, or singular values do not converge."""
+    """The result of `make` for a fibre; None if no bin of a part has weight, or singular values do not converge."""
     with suppress(np.linalg.LinAlgError):
         return make() if (weight[slice(*part.waves)] > 0).any() else None
     return None
@@ -100,8 +100,8 @@ def _tried(make: Callable[[], Made], weight: Array, part: Part) -> Made | None:
 
 def _by_icov(normal: Normal, x: Array, fibres: tuple[int, int], parts: list[Part],
              told: dict[Part, Factor | None]) -> Iterator[tuple[Part, list[Made | None], bool]]:
-    """Parts next to each other at once, or one by one where icov does not do for all of them; each fibre's bins, see
-    `_tried`, and whether icov does. told: the factors of parts (`factor_of`)"""
+    """Adjacent parts at once, or one by one if icov does not suffice for all of them; each fibre's results, see
+    `_tried`, and whether icov suffices. told: the factors of parts (`factor_of`)"""
     part, made = as_one(parts), list[Made | None]()
     bins, among = part.bins(x.shape[1]), spread(*fibres, part.reach, len(x))
     factor = told[part] if part in told else factor_of(normal, among, bins)
@@ -121,9 +121,9 @@ def _by_icov(normal: Normal, x: Array, fibres: tuple[int, int], parts: list[Part
 
 
 def _cancels(of: Made | None, part: Part, factor: Factor) -> bool:
-    """Whether rounding of icov leaves more than LEFT_OF_R of a row of R, whose elements are far above their sum, 1.
+    """Whether rounding of icov leaves an error above LEFT_OF_R in a row of R with elements far above their sum, 1.
 
-    It leaves a few eps cond of the largest of them, cond that of icov scaled to a unit diagonal.
+    The error is a few eps cond times the largest element, with cond of icov scaled to a unit diagonal.
     """
     if of is None:
         return False
@@ -134,10 +134,10 @@ def _cancels(of: Made | None, part: Part, factor: Factor) -> bool:
 
 
 def _by_pixels(pixels: Pixels, fibre: int, part: Part, *, shape: tuple[int, int], tolerance: float) -> Made:
-    """A fibre's bins of a part from the pixels, with as many fibres and bins around them as count.
+    """A fibre's bins of a part from the pixels, with as many fibres and bins around them as matter.
 
-    icov does not say how far that is. So it is asked with fewer, and where a bin that is not weak moves by more than
-    `tolerance` sigma, with all fibres of the bundle.
+    icov does not show how many these are. So the result is compared with one from fewer. If a bin that is not weak
+    moves by more than `tolerance` sigma, all fibres of the bundle take part.
     """
     def ask(reach: int, pad: int) -> tuple[tuple[tuple[list[int], int], tuple[int, int]], Callable[..., Patch]]:
         around = [i for i in range(*spread(fibre, fibre + 1, reach, shape[0])) if i != fibre]
@@ -173,12 +173,12 @@ def _own_factor(icov: Array, fibre: int, among: tuple[int, int], waves: tuple[in
 
 
 def _rooted(factor: Array, keep: np.ndarray, x: Array, *, start: int) -> Made:
-    """Q = (L L^T)^(1/2), its row sums and Q x, and `start`; bins not kept have neither.
+    """Q = (L L^T)^(1/2), its row sums and Q x, and `start`; these are 0 for bins not kept.
 
-    With L^T = V sigma U^T, Q x = U V^T (L^T x), and L^T x has the size of signal to noise where x of a bin that sees
-    little is huge.
+    With L^T = V sigma U^T, Q x = U V^T (L^T x), and L^T x has the size of signal to noise even if x of a bin with
+    little light is huge.
     """
-    factor[~keep, ~keep] = factor.diagonal()[keep].max(initial=0.0)      # decoupled; now of the size of the others
+    factor[~keep, ~keep] = factor.diagonal()[keep].max(initial=0.0)      # decoupled; gets the size of the others
     v, sigma, u = singular(factor.T)
     u[:, ~keep] = 0.0
     product = v.T @ (factor.T @ np.where(keep, x, 0.0))

@@ -13,7 +13,7 @@ from gpu_extract.spots import add_to_image, make_spots
 
 
 class PatchPixels:
-    """Gives the patches of one bundle: call it with the surrounding fibres, the requested one, and a range of bins.
+    """Returns the patches of one bundle, called with the surrounding fibres, the requested one, and a range of bins.
 
     fibres: the bundle's lo .. hi - 1 of the PSF; fibre numbers count from lo; wave: of all solved bins
     odd: (n, 2) y and x of pixels that are treated as masked, see odd_pixels

@@ -1,4 +1,4 @@
-"""The patches of the dense core: as large as their own covariance asks for, and those next to each other joined."""
+"""The patches of the dense core: as large as their own covariance requires; adjacent ones are joined."""
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from gpu_extract.normal import lower_band, squared
 from gpu_extract.plan import SIGNAL, spread
 
 ENDS = 10.0      # times the tolerance: correlation with the ends of a patch up to which it is long enough
-LEFT_BEYOND = 1e-3   # of the tolerance is left to fibres beyond it: masks may couple them ten times as much
+LEFT_BEYOND = 1e-3   # share of the tolerance for fibres beyond a patch: masks may couple them ten times as much
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """The patches of the dense core: bins `inner` of the grid are kept, in steps of `step`. `pad` bins on both ends and
-    `neighbours` fibres on both sides take part, and more of both where masks would leave an error above `tolerance`
+    """The patches of the dense core: bins `inner` of the grid are kept, in steps of `step`. `pad` bins at both ends and
+    `neighbours` fibres on both sides take part, and more of both if masks would leave an error above `tolerance`
     sigma."""
 
     inner: slice
@@ -29,21 +29,21 @@ class Cuts:
 
 
 class Part(NamedTuple):
-    """Bins `waves` of the grid that are kept of a patch, and how many fibres and bins on both sides take part."""
+    """The bins `waves` of the grid that are kept of a patch, and how many fibres and bins on both sides take part."""
 
     waves: tuple[int, int]
     reach: int
     pad: int
 
     def bins(self, nwave: int) -> tuple[int, int]:
-        """Those that take part."""
+        """The bins that take part."""
         return spread(*self.waves, self.pad, nwave)
 
 
 def joined(parts: list[Part], most: int = 0) -> list[list[Part]]:
-    """Lists of parts that are next to each other and have so many bins together, or no more than the least of pads.
+    """Lists of adjacent parts that together have at most `most` bins, or by default as many as the smallest of pads.
 
-    Pads are the most of the work, which goes as the cube of all bins: it is least where a part has as many as its pad.
+    Pads are most of the work, which grows as the cube of all bins: it is least if a part has as many bins as its pad.
     """
     out: list[list[Part]] = []
     for part in parts:
@@ -56,14 +56,14 @@ def joined(parts: list[Part], most: int = 0) -> list[list[Part]]:
 
 
 def as_one(parts: list[Part]) -> Part:
-    """Parts next to each other as one."""
+    """Adjacent parts as one."""
     return Part((parts[0].waves[0], parts[-1].waves[1]), max(part.reach for part in parts),
                  max(part.pad for part in parts))
 
 
 def grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
            cuts: Cuts) -> tuple[Part, Factor | None]:
-    """A patch as large as its own covariance asks for, and its factor (`factor_of`).
+    """A patch as large as its own covariance requires, and its factor (`factor_of`).
 
     The planned sizes are sufficient for good pixels. Where masks let light reach farther, the correlations of the kept
     bins with the patch's ends and with the surrounding fibres show it, and the patch grows until it is large enough.
@@ -73,7 +73,7 @@ def grown(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int],
     while True:
         (start, stop), among = part.bins(nwave), spread(*fibres, part.reach, nfibre)
         factor = factor_of(normal, among, (start, stop))
-        if factor is None:      # nothing can be told from it
+        if factor is None:      # it cannot show anything
             return part, None
         places = np.arange(stop - start)[:, None] * (among[1] - among[0]) + np.arange(*among) - among[0]
         kept = _columns(factor, places[slice(*(n - start for n in waves)), slice(*(i - among[0] for i in fibres))])
@@ -98,7 +98,7 @@ def _at_ends(normal: Normal, factor: Factor, kept: Array, places: IntArray, amon
              waves: tuple[int, int]) -> list[float]:
     """The largest correlation coefficient of kept bins with a patch's first and with its last bins.
 
-    Those are the outermost bins with light of each fibre: no light crosses more than a half-band without any.
+    These are the outermost bins with light of each fibre: correlations do not cross more than a half-band without any.
     kept: see `_columns`; places: (bins, fibres) in the order of unknowns
     """
     alive, most = normal.weight[slice(*among), slice(*waves)].T > 0.0, []
@@ -135,7 +135,7 @@ def _block(icov: Array, i: int, j: int, waves: tuple[int, int]) -> Array:
 
 
 def factor_of(normal: Normal, fibres: tuple[int, int], waves: tuple[int, int]) -> Factor | None:
-    """The factor of icov of fibres lo .. hi - 1 (weak.told_factor); None where icov is too close to singular."""
+    """The factor of icov of fibres lo .. hi - 1 (weak.told_factor); None if icov is too close to singular."""
     if normal.lifted is not None and normal.lifted[slice(*fibres), slice(*waves)].any():
         return None
     return told_factor(normal.icov, fibres, waves)

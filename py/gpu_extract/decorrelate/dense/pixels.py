@@ -1,13 +1,13 @@
 """A patch from its pixels: how the dense core decorrelates where the normal equations are too close to singular.
 
-icov holds the squares of the pixels' information. A direction with information h, icov's diagonal scaled to 1, is lost
-in it if h is below 1e-13, together with its contribution to other fibres. The whitened spots themselves, W^1/2 A, hold
-the same down to h = 1e-24. Only orthogonal transformations are used:
+icov holds the squares of the pixels' information. It loses a direction with information h below 1e-13, with icov's
+diagonal scaled to 1, together with its contribution to other fibres. The whitened spots themselves, W^1/2 A, hold
+it down to h = 1e-24. Only orthogonal transformations are used:
 
     W^1/2 (A_around, A_i, p) -> rows that A_around does not reach, (B, d) -> R_i with R_i' R_i = B' B = S_i = C_ii^-1.
 
 A column of A_around that depends on others reaches no further row: pivoting leaves it out. With R_i = V sigma U' the
-rest is as from a Cholesky factor: Q_i = U V' R_i, Q_i x_i = U V' d. Directions with sigma = 0 take no part.
+rest is as from a Cholesky factor: Q_i = U V' R_i, Q_i x_i = U V' d. Directions with sigma = 0 do not contribute.
 """
 from collections.abc import Callable
 from functools import partial
@@ -20,20 +20,20 @@ from gpu_extract.decorrelate.dense.turning import NONE, SURE, Block, rows_beyond
 from gpu_extract.decorrelate.weak import UNKNOWN
 from gpu_extract.lapack import lapack
 
-MOVED = 1e-4, 1e-3    # sigma of the flux, and of the ivar in proportion
-ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of what is done with them
-BY_ROUNDING = 1e-7, 1e-5     # the same where rounding has gone one way of many: it can do a thousand times as much,
-BY_LITTLE = 1e-4, 1e-4       # but where it is little beside all that is left: one of WAYS shows a tenth of 1e-3
+MOVED = 1e-4, 1e-3    # limits on the change of the flux, in sigma, and on the relative change of ivar
+ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of the computation with them
+BY_ROUNDING = 1e-7, 1e-5     # the same for one random change by rounding: another can do a thousand times as much,
+BY_LITTLE = 1e-4, 1e-4       # unless rounding is little beside all that is left: one of WAYS shows a tenth of 1e-3
 WAYS = 3
-NEXT = 2         # and what has moved one bin may as well move those so near,
-WHOLE = 1e5      # but for bins whose C_jj icov_jj is as that of whole ones can be (doc/method.md, "Weak bins")
-ALMOST = 0.1     # of UNKNOWN: beside a weak bin that may be ten times as much, as directions count as NONE at least
-CLEAR = 1e-6     # a column of which more is left is known to more digits than are asked for
-GRADED = 1e4     # lengths of bins' columns from which on Jacobi rotations are asked: below, they are 1e-11 of each
+NEXT = 2         # what has moved one bin may also move those at this distance,
+WHOLE = 1e5      # except bins whose C_jj icov_jj is no larger than that of whole ones (doc/method.md, "Weak bins")
+ALMOST = 0.1     # of UNKNOWN: beside a weak bin C_jj icov_jj may be ten times too small, as directions count as NONE
+CLEAR = 1e-6     # a column with a larger remainder is known to more digits than needed
+GRADED = 1e4     # ratio of columns' lengths from which on Jacobi rotations are used: below, errors are 1e-11 of each
 
 
 class Patch(NamedTuple):
-    """The pixels of a patch, those with ivar that its spots touch, by as many rows as say the same.
+    """The pixels of a patch, those with ivar that its spots touch, as an equivalent set of fewer rows.
 
     blocks: whitened spots, in order of their rows, and the pixels' light less what all other bins put on them
     own: (tail - 1,) the bin of the wanted fibre that a column of the tail is, ascending; size: its bins
@@ -47,9 +47,10 @@ class Patch(NamedTuple):
 
 
 class Rooted(NamedTuple):
-    """Of one fibre's bins: Q (n, n), its row sums (n,), Q x (n,), C_jj icov_jj (n,), and which are weak, (n,) bool.
+    """The result for one fibre's bins: Q (n, n), its row sums (n,), Q x (n,), C_jj icov_jj (n,), and whether they are
+    weak, (n,) bool.
 
-    Where icov was enough, the last two are 0: no bin is weak.
+    If icov was sufficient, the last two are 0: no bin is weak.
     """
 
     root: Array
@@ -60,8 +61,8 @@ class Rooted(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What became of the columns around, all of length 1: the least that is left of one that reaches a row, how many
-    do, whether those are all, and whether they are as many as can be (Patch.most), whatever rounding does."""
+    """The outcome for the columns around, all scaled to length 1: the least remainder of one that reaches a row, the
+    number of these, whether they are all, and how many can be independent (Patch.most)."""
 
     least: float
     reaching: int
@@ -74,16 +75,15 @@ class Around(NamedTuple):
 
 
 def decorrelate(ask: Callable[..., Patch]) -> Rooted:
-    """Q, Q 1 and Q x of a patch's own fibre; a bin without light has neither.
+    """Q, Q 1 and Q x of a patch's own fibre, 0 for bins without light.
 
     ask: ask() is the patch, ask(moved=by, way=n) the same with all spots changed by this fraction of themselves, the
     n-th way, ask(less=by) the same with these multiples of other fibres' columns, (columns, tail), less in the tail
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
-    of the spots. Bins that this choice moves by more than MOVED are weak. Where a remainder is below CLEAR, or what
-    the fibre's own bins know of each other, the spots are also changed by their possible rounding: bins that this moves
-    too far are weak (`_by_rounding`). Beside any weak bin those are whose `raised` is above ALMOST times what makes a
-    bin weak by itself.
+    of the spots. Bins that this choice moves by more than MOVED are weak. If a remainder is below CLEAR, or the fibre's
+    own bins are distinguished by less, the spots are also changed by their possible rounding: bins that this moves too
+    far are weak (`_by_rounding`). Beside any weak bin, bins are weak if their `raised` is above ALMOST times the limit.
     """
     made, around = _made(ask)
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
@@ -99,7 +99,7 @@ def _near(bins: np.ndarray) -> np.ndarray:
 
 
 def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.ndarray:
-    """Bins that are not known since rounding may move them too far: (n,) bool.
+    """Bins that are weak because rounding may move them too far: (n,) bool.
 
     around: what became of the columns around without it. Of those that reach a row more than SURE is left, and rounding
     changes what each takes away by less than a fiftieth of itself. Where there are no others, or these depend on them
@@ -151,7 +151,7 @@ def _made(ask: Callable[..., Patch], *, again: bool = True) -> tuple[list[Rooted
 
 
 def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:
-    """The same for all bins of a patch, of which only those have light."""
+    """The same for all bins of a patch, of which only `bins` have light."""
     out = Rooted(np.zeros((size, size)), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool))
     out.root[np.ix_(bins, bins)] = made.root
     for whole, part in zip(out[1:], made[1:], strict=True):
@@ -167,31 +167,31 @@ def _rooted(rows: Array, norms: Array) -> Rooted:
     scaled = triangle[:n, :n]
     known = scaled * norms
     v, sigma, u = singular(known)
-    length = np.sqrt((u**2) @ (known**2).sum(axis=0))     # of a direction, its bins taken one by one
-    sigma[sigma <= SURE * length] = 0.0                   # rounding of its bins' own
+    length = np.sqrt((u**2) @ (known**2).sum(axis=0))     # of a direction, if its bins were independent
+    sigma[sigma <= SURE * length] = 0.0                   # rounding of its bins' columns
     product = v.T @ triangle[:n, n]
     raised = _raised(scaled)
     return Rooted(*root_of(sigma, u, np.where(sigma > 0.0, product, 0.0)), raised, raised > UNKNOWN)
 
 
 def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
-    """Bins whose flux moves by more than `flux` sigma from one to the other, or ivar by more than `ivar` of itself."""
+    """Bins whose flux differs by more than `flux` sigma, or ivar by more than `ivar` of itself."""
     sigma = one.product * other.sums - other.product * one.sums      # times the other's sum
     return ~((np.abs(sigma) <= flux * np.abs(other.sums))
              & (2 * np.abs(one.sums - other.sums) <= ivar * np.abs(one.sums)))
 
 
 def singular(matrix: Array) -> tuple[Array, Array, Array]:
-    """V, sigma and U' with M = V sigma U', M square: each bin's row of U to rounding, however small its column is.
+    """V, sigma and U' with M = V sigma U', M square: each bin's row of U to rounding, however small its column.
 
-    The quick way leaves rounding of the largest column in the rows of all bins, and a bin that knows 1e-14 of what
-    others do has less than that times 1e7. Jacobi rotations know no scale of columns.
+    The quick routine leaves rounding errors of the largest column in the rows of all bins. A bin with 1e-14 of the
+    information of others has less than that times 1e7. Jacobi rotations do not depend on the scale of columns.
     """
     length = np.sqrt((matrix**2).sum(axis=0))
     if length.max(initial=0.0) < GRADED * length.min(initial=np.inf):
         v, sigma, u, info = lapack.dgesdd(matrix)
     else:
-        unit = 2.0 ** np.frexp(length.max())[1]      # the routine scales by what is no power of two
+        unit = 2.0 ** np.frexp(length.max())[1]      # the routine's own scale is not a power of two
         sigma, v, u, work, _, info = lapack.dgejsv(matrix / unit, joba=0, jobu=0, jobv=0)
         sigma, u = sigma * (work[0] / work[1]) * unit, u.T
     if info != 0:
@@ -200,20 +200,20 @@ def singular(matrix: Array) -> tuple[Array, Array, Array]:
 
 
 def root_of(sigma: Array, u: Array, product: Array) -> tuple[Array, Array, Array]:
-    """Q = U sigma U', its row sums, and Q x of V' M x, for M = V sigma U' (`singular`).
+    """Q = U sigma U', its row sums, and Q x from V' M x, for M = V sigma U' (`singular`).
 
-    U V' M would be Q, too, but a sum of numbers of which those of weak bins are rounding.
+    U V' M would be Q as well, but its elements for weak bins would be sums of rounding errors.
     """
     spread: Array = u.T * sigma
     return spread @ u, spread @ u.sum(axis=1), u.T @ product
 
 
 def _raised(scaled: Array) -> Array:
-    """C_jj icov_jj of bins, infinite where it cannot be told; scaled: R_i with its columns of A scaled to length 1.
+    """C_jj icov_jj of bins, infinite if it cannot be known; scaled: R_i with its columns of A scaled to length 1.
 
-    A direction that is all rounding counts as NONE, so that bins are seen that it touches by 1e-10. Rows are rounded by
-    1e-13 at most, and its elements by that times the root of what a bin has from other directions. So rounding makes at
-    most (1e-13 / NONE)^2 = 1e4 times the latter of it: no more than UNKNOWN for whole bins (WHOLE).
+    A direction that is all rounding counts as NONE, so that bins are found that it touches by 1e-10. Rows are rounded
+    by 1e-13 at most, and the direction's elements by that times the root of a bin's sum over other directions. So
+    rounding raises a bin by at most (1e-13 / NONE)^2 = 1e4 times that sum: no more than UNKNOWN for whole bins (WHOLE).
     """
     _, sigma, u, info = lapack.dgesdd(scaled)
     if info != 0:

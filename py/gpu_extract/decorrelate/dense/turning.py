@@ -1,5 +1,5 @@
-"""Whitened spots turned by orthogonal transformations: as few rows as say the same, and those that some columns do not
-reach. See dense.pixels."""
+"""Orthogonal transformations of whitened spots: to an equivalent set of fewer rows, and to the rows that some columns do
+not reach. See dense.pixels."""
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -69,7 +69,7 @@ def _lengths(columns: Array) -> Array:
 
 
 def _finished(columns: Array, length: Array) -> tuple[Array, Array]:
-    """The rows that the first columns reach, turned, and the others' elements in those that they do not.
+    """The rows that the first columns reach, transformed, and the other columns' elements in the remaining rows.
 
     columns: (columns, rows), as for `_turned`; length: of the first ones before anything was turned
     """
@@ -162,12 +162,12 @@ def rows_beyond(blocks: list[Block], norms: Array, tail: int) -> Left:
 
 
 def _turned(some: Array, others: Array) -> tuple[Array, Array, Array, IntArray]:
-    """R of Q R = `some` in the order of what is left of its columns, that, Q' `others`, and the order.
+    """R of Q R = `some`, with columns in the order of their remainders; the remainders; Q' `others`; and the order.
 
-    Matrices are given and returned column by column: an element of the second axis is a row's. Columns of `some` are of
-    a like length, and rows are taken in order of their largest element in them. So each row is rounded in proportion to
-    its own elements (Higham 2002, Accuracy and Stability of Numerical Algorithms, 19.4): pixels that see little light
-    of these columns, or have a small ivar, may be all that others have.
+    Matrices are transposed: the second axis is that of rows. Columns of `some` have similar lengths, and rows are taken
+    in order of their largest element in them. So each row is rounded in proportion to its own elements (Higham 2002,
+    Accuracy and Stability of Numerical Algorithms, 19.4): pixels with little light of these columns, or a small ivar,
+    may be the only ones of other columns.
     """
     if not some.size:
         return some[:, :0], np.zeros(0), others, np.arange(len(some))

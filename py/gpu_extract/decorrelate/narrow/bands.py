@@ -1,11 +1,11 @@
-"""Positions of bands of one width, so that kernels can process many of them in one call."""
+"""Memory for bands of one width, so that kernels can process many of them in one call."""
 from gpu_extract.data import Array
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.vectors import transpose
 
 
 class Bands:
-    """Memory for a number of bands of one width, between rows of zeros, in one array; kernels find them by number.
+    """Memory for several bands of one width, between rows of zeros, in one array; kernels find them by number.
 
     bands: (count, rows, width), the first bin's row is padded(width - 1)
     rests, diagonals, shifts, edges: (count, nwave or more), a vector each, and their content once it was measured:

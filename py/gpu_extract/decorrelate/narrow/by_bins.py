@@ -1,7 +1,7 @@
-"""What is compared with S bin by bin, where largest values at different wavelengths are insufficient.
+"""Comparisons with S bin by bin, if largest values at different wavelengths are insufficient.
 
-A neglected matrix E is within a diagonal matrix D, |x' E x| <= x' D x, and whether D is below a share of S is one test
-for definiteness (doc/method-banded.md, "How large v is" and "The columns of S").
+A diagonal matrix D bounds a neglected matrix E, |x' E x| <= x' D x. Whether D is below a share of S is one test for
+definiteness (doc/method-banded.md, "How large v is" and "The columns of S").
 """
 import numpy as np
 
@@ -9,8 +9,8 @@ from gpu_extract.data import Array
 from gpu_extract.decorrelate.narrow.definite import Facts, Questions, ask
 from gpu_extract.decorrelate.narrow.measure import Schur
 
-SLOWEST = 3.0       # what is cut off falls by that in four diagonals, at least (measured: 3 to 8)
-FARTHEST = 40       # diagonals beyond a band that count: by then it has fallen by 6e4
+SLOWEST = 3.0       # least factor by which the part cut off falls in four diagonals (measured: 3 to 8)
+FARTHEST = 40       # diagonals beyond a band that are counted: there it has fallen by 6e4
 
 
 def compared(schur: Schur, diagonal: Array, questions: Questions, work: Array) -> Facts:
@@ -21,9 +21,9 @@ def compared(schur: Schur, diagonal: Array, questions: Questions, work: Array) -
 
 
 def cut_off(band: Array, roots: Array) -> Array:
-    """(nwave,): D of what a band cuts off, from its last diagonal.
+    """(nwave,): D for the part that a band cuts off, from its last diagonal.
 
-    band: (nwave, half + 1), wider than icov; roots: 1 / sqrt of icov's diagonal, 0 where that is 0
+    band: (nwave, half + 1), wider than icov; roots: 1 / sqrt of icov's diagonal, 0 if that is 0
     With f = SLOWEST^(-1/4), element (p, p + half + k) is at most f^k of (p, p + half), and of (p + k, p + k + half).
     """
     nwave, half = band.shape[0], band.shape[1] - 1

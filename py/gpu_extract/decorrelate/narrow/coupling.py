@@ -19,7 +19,7 @@ class Share(NamedTuple):
     """U = A_ij A_jj^-1 A_ji, which the elimination of fibre j subtracts from fibre i.
 
     taken: (nwave, half + 1 or more), rows of its upper triangle; moved: (nwave,), all of U, without a cut, times x_i
-    at: where the two begin
+    at: the addresses of both
     """
 
     taken: Array
@@ -27,19 +27,19 @@ class Share(NamedTuple):
     at: tuple[int, int]
 
     def narrowed(self, half: int) -> "Share":
-        """Within `half` diagonals."""
+        """The share within `half` diagonals."""
         return share_of(np.ascontiguousarray(self.taken[:, :half + 1]), self.moved)
 
 
 def share_of(taken: Array, moved: Array) -> Share:
-    """Of arrays that are kept with it."""
+    """The share made of two arrays, which it keeps alive."""
     return Share(taken, moved, (address_of(taken), address_of(moved)))
 
 
 class Couplings:
     """The couplings of a bundle, measured and eliminated on first request.
 
-    distant: fibres farther than the next are eliminated where the bound on their coupling exceeds this
+    distant: fibres farther than the next are eliminated if the bound on their coupling exceeds this
     margin: bins of zeros at both ends of `roots`, 1 / sqrt of icov's diagonal, and of `spread`, x: (nfibre, margin +
         nwave + margin) both
     """
@@ -82,7 +82,7 @@ class Couplings:
 
     @cached_property
     def farthest(self) -> list[float]:
-        """Of each fibre the largest coupling to fibres that are not next to it."""
+        """For each fibre the largest coupling to fibres that are not next to it."""
         largest = [0.0] * self.nfibre
         for d in range(2, self.icov.shape[1]):
             for i in range(self.nfibre - d):
@@ -92,8 +92,8 @@ class Couplings:
 
     @cached_property
     def beyond_next(self) -> Array:
-        """(nfibre, nwave): diagonal matrices D_i; the couplings W_ij of each fibre to those farther than the next are
-        within them bin by bin: |x' W_ij y| <= (x' D_i x + y' D_j y) / 2."""
+        """(nfibre, nwave): diagonal matrices D_i that bound, bin by bin, the couplings W_ij of each fibre to those
+        farther than the next: |x' W_ij y| <= (x' D_i x + y' D_j y) / 2."""
         sums = np.zeros((self.nfibre, self.nwave))
         roots = self.roots[:, self.margin:-self.margin]
         reach = min(self.hw, self.nwave - 1)
@@ -108,7 +108,7 @@ class Couplings:
     def tells(self, fibre: int) -> bool:
         """Whether a fibre's own block distinguishes its bins from one another: see decorrelate.weak.
 
-        It does where it is definite without a share 1 / TOLD of its diagonal, too: pivots alone do not tell.
+        It does if it is still definite after subtracting 1 / TOLD of its diagonal. Pivots alone do not suffice.
         """
         if fibre not in self._tells:
             rows = np.asfortranarray(self.icov[fibre, 0, :, self.hw:self.hw + self.own + 1].T)
@@ -119,7 +119,7 @@ class Couplings:
         return self._tells[fibre]
 
     def eliminated(self, fibre: int) -> list[int]:
-        """The fibres that are eliminated for one: its next neighbours, and others with a significant coupling."""
+        """The fibres that are eliminated for one fibre: its next neighbours, and others with a significant coupling."""
         if fibre not in self._eliminated:
             near, far = self.around(fibre, 1), self.farthest[fibre] > self.distant
             self._eliminated[fibre] = [j for j in near
@@ -133,7 +133,7 @@ class Couplings:
                      if any(self.size(i, i + d) > self.distant for i in range(self.nfibre - d)))]
 
     def eliminate(self, fibres: Sequence[int], half: int) -> None:
-        """Eliminate each of `fibres` by itself, eight at a time, for all around it, unless that is done already."""
+        """Eliminate each of `fibres` alone, eight at a time, from all around it, unless that is done already."""
         done = {(j, h) for j, _, h in self._shares}
         wanted = np.array([j for j in fibres if (j, half) not in done])
         if not len(wanted):
@@ -154,7 +154,7 @@ class Couplings:
                                                      (places[0] + before * (half + 1), places[1] + before))
 
     def share(self, j: int, fibre: int, half: int) -> Share:
-        """The contribution to `fibre` of eliminating fibre j by itself, with `half` diagonals."""
+        """The contribution to `fibre` of eliminating fibre j alone, with `half` diagonals."""
         if (j, fibre, half) not in self._shares:
             self.eliminate([j], half)
         return self._shares[j, fibre, half]
@@ -177,8 +177,8 @@ class Couplings:
 
     @cached_property
     def factors(self) -> list[tuple[int, int, int, int]]:
-        """L D L^T of the fibres' own blocks: where 1 / D of the first bin is, and bytes from there to the next bin's
-        and from L[j, j - k] to L[j, j - k - 1], L[j, j] = 1 / D; half-band."""
+        """L D L^T of the fibres' own blocks: the address of 1 / D of the first bin, the bytes from there to the next
+        bin's, those from L[j, j - k] to L[j, j - k - 1], where L[j, j] holds 1 / D, and the half-band."""
         if self._factor is None:
             shape = simd_factor.factor_shape(self.nfibre, self.nwave, self.own)
             self._factor, roots = self._arena.take(*shape), self._arena.take(self.nfibre, self.nwave)

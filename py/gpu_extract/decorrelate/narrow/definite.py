@@ -47,11 +47,11 @@ BETWEEN = [Questions(np.geomspace(*pair, 10)[1:-1].tolist()) for pair in pairwis
 SETS = np.array([each.lanes for each in (FIRST, THEN, *BETWEEN)])
 KINDS = np.array([FIRST.kinds, THEN.kinds])
 FINER = {low: Questions((), (), np.geomspace(low, high, 10)[1:-1].tolist())
-         for low, high in pairwise(sorted((*FIRST.gammas, *THEN.gammas)))}      # where the next answer was no
+         for low, high in pairwise(sorted((*FIRST.gammas, *THEN.gammas)))}      # up to the next answer, a no
 STRONGER = {THEN.thetas[1]: Questions((), np.geomspace(THEN.thetas[0], THEN.thetas[1], 10)[1:-1].tolist()),
             1.0: Questions((), (0.045, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7))}      # by the coupling known so far
 ABOVE = Questions((), (0.5,))      # S > U
-SHARES = Questions((), (1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 1e-10))      # of S, see by_bins
+SHARES = Questions((), (1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 1e-10))      # shares of S, see by_bins
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
 
 
@@ -75,7 +75,7 @@ class Facts:
 
     @property
     def may_be_weak(self) -> bool:
-        """Whether the answers do not exclude that a bin is near weak, see decorrelate.weak.
+        """Whether the answers do not exclude that a bin is nearly weak, see decorrelate.weak.
 
         C_jj icov_jj is below 1 / gamma and below cond, each times 1 / (1 - theta).
         """
@@ -87,7 +87,7 @@ class Facts:
         return 40.0 * EPS * self.cond if self.cond < math.inf else 0.0
 
     def finer(self, excess: float) -> bool:
-        """Whether what is `excess` over a limit, and goes with 1 / gamma, may be within it by an answer of FINER."""
+        """Whether a number that goes with 1 / gamma, `excess` times its limit, may be within it by answers of FINER."""
         return excess > 1.0 and self.gamma in FINER and self.gamma * excess <= FINER[self.gamma].gammas[-1]
 
     def also(self, other: "Facts") -> "Facts":

@@ -1,6 +1,6 @@
-"""What is known of a bundle's fibres by S to second order in the coupling, in the narrowest band.
+"""Facts about a bundle's fibres from S to second order in the coupling, in the narrowest band.
 
-It decides how S is made in the end (schur.py), and whether what is eliminated for it leaves more than rounding.
+They decide how the final S is made (schur.py), and whether the eliminated fibres leave more than rounding errors.
 """
 from collections.abc import Iterable, Sequence
 
@@ -17,9 +17,9 @@ from gpu_extract.kernels.arena import Arena
 
 
 class FirstLook:
-    """S of each fibre that is asked about, outside of its windows or without them, and what follows of eliminations.
+    """S of each fibre on request, outside of its windows or without them, and its consequences for eliminations.
 
-    windowed: outside of the windows of those fibres that have any; kept: see measure.Gauge
+    windowed: outside of the windows of fibres that have any; kept: see measure.Gauge
     """
 
     def __init__(self, normal: Normal, x: Array, limits: Limits, arena: Arena, kept: slice):
@@ -44,13 +44,13 @@ class FirstLook:
             self._found[windowed].update(zip(wanted, found, strict=True))
 
     def at(self, fibre: int, *, windowed: bool = False) -> Schur:
-        """The result of that for one fibre."""
+        """The result of `measure` for one fibre."""
         if fibre not in self._found[windowed]:
             self.measure([fibre], windowed=windowed)
         return self._found[windowed][fibre]
 
     def facts(self, fibre: int, windowed: bool) -> Facts:
-        """The same of one fibre, outside of windows that it has."""
+        """The facts about one fibre, outside of any windows that it has."""
         return self.at(fibre, windowed=windowed and fibre in self.windows).facts
 
     def second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
@@ -69,8 +69,8 @@ class FirstLook:
         return theta > 1.01 * self.limits.coupling
 
     def tells(self, fibre: int) -> bool:
-        """Whether a fibre's own block distinguishes its bins: by what is known of its S, which is less than that block,
-        or by the block. With windows that are within the limits, S is known but for a hundredth of itself."""
+        """Whether a fibre's own block distinguishes its bins: from the facts about its S, which is less than that
+        block, or from the block. With windows within the limits, S is known to a hundredth of itself."""
         plain = self._found[False].get(fibre)
         if plain is not None and not plain.facts.may_be_weak:
             return True
@@ -80,14 +80,14 @@ class FirstLook:
         return self.couplings.tells(fibre) or (plain is None and not self.at(fibre).facts.may_be_weak)
 
     def _tells_in(self, fibre: int, window: Window) -> bool:
-        """The same of S in a fibre's window; its facts tell where S keeps enough of icov's diagonal."""
+        """The same for S in a fibre's window; the facts suffice if S keeps enough of icov's diagonal."""
         known = self._found[True].get(fibre)
         gamma = known.facts.gamma if known is not None and known.excess <= 1.0 else 0.0
         return gamma * window.kept >= 1.02 / TOLD or window.tells
 
     def tell_beside(self, fibre: int, window: Window) -> bool:
-        """Whether the fibres eliminated in a window do: each is known by its S there; one without a window, as those
-        are whose windows would be too long, by its facts."""
+        """The same for the fibres eliminated in a window: each by its S there, or by its facts if it has no window, as
+        when that would be too long."""
         lo, hi = window.fibres
         inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None) for j in range(lo, hi)}
         told = {j: not self.at(j).facts.may_be_weak if found is None else self._tells_in(j, found)
@@ -97,18 +97,18 @@ class FirstLook:
                    for side in (range(fibre - 1, lo - 1, -1), range(fibre + 1, hi)))
 
     def tell_together(self, outwards: Sequence[int], bins: slice = slice(None)) -> bool:
-        """Whether icov of the fibres that are eliminated for one behind each other distinguishes their bins, as far out
-        as they matter.
+        """Whether icov of the fibres that are eliminated one after another distinguishes their bins, as far out as they
+        matter.
 
-        A single one is known by its own block. Two that icov does not distinguish from one another leave rounding of
-        the next, though each block by itself tells. An error of one comes through the couplings of all on the way: it
-        may be as much less certain than `fibre` has to be, up to a bin that is weak.
+        The own block suffices for a single one. Two fibres that icov does not distinguish from one another leave only
+        rounding errors of the next, although each block alone distinguishes its bins. The error of a fibre is reduced
+        by the couplings of all on the way: it may be as much less certain than `fibre` must be, up to a weak bin.
         """
         facts = [self.at(j).facts for j in outwards]
         if not any(each.may_be_weak for each in facts):
             return True
         through = np.cumprod([each.theta for each in facts])
-        matter = int(np.count_nonzero(through > self.limits.coupling))       # they fall
+        matter = int(np.count_nonzero(through > self.limits.coupling))       # they decrease
         weak = next((n for n, each in enumerate(facts[:matter]) if each.may_be_weak), None)
         if matter < 2 or weak is None:
             return True

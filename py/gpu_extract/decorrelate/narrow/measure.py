@@ -19,9 +19,9 @@ REACH = 4       # half-bands beyond the bins that count: what is cut off farther
 
 
 class Wanted(NamedTuple):
-    """A fibre whose S is requested, the contributions of the fibres eliminated for it, and where all of S is kept.
+    """A fibre whose S is requested, the contributions of the fibres eliminated for it, and its windows.
 
-    facts: what is known of S already, so that nothing has to be asked of it
+    facts: the facts about S, if they are known already, so that no tests are needed
     """
 
     fibre: int
@@ -33,16 +33,16 @@ class Wanted(NamedTuple):
 class Schur(NamedTuple):
     """S_i of a fibre in one band.
 
-    room, place: the position of its band, and of E x, that is S x less this band's part. band[j, a] = S[j, j + a]; bins
-        of weight 0 are decoupled and hold `bound`, which bounds the largest eigenvalue
+    room, place: the position of its band, and of E x, which is S x minus this band's part. band[j, a] = S[j, j + a];
+        bins of weight 0 are decoupled and hold `bound`, which bounds the largest eigenvalue
     windows: (first bin, (n, n)) of stretches in which all of S is kept
     facts: see definite.Facts; squares: 1'S1, 1'Sx and x'Sx over the bins that have weight
     tail: the elements that the band cuts off; inner: those of windows beyond the band; both in S's own norm
-    excess: the larger one of both over its limit
+    excess: the larger ratio of the two to their limits
     shift: the change of the flux by the band, in sigma; little: whether the quick correction is sufficient
     seam: difference between a window's S and the band's just outside the window, in S's own norm
     error: bound on the neglected terms, in S's own norm
-    holds: whether that is within the limits and S is positive definite; it and `error` are added when it is chosen
+    holds: whether all are within the limits and S is positive definite; it and `error` are added when it is chosen
     """
 
     room: Bands
@@ -72,10 +72,10 @@ class Schur(NamedTuple):
 
 
 class Gauge:
-    """Makes and measures S in bands of some widths, which rise.
+    """Makes and measures S in bands of ascending widths.
 
-    kept: the bins that are wanted: of even fibres what the band cuts off far from them does not count
-    work: scratch memory of tests of such bands, see definite.ask
+    kept: the requested bins: what the band cuts off far from them does not count, unless a fibre is uneven
+    work: scratch memory for tests of such bands, see definite.ask
     """
 
     def __init__(self, couplings: Couplings, limits: Limits, widths: Sequence[int], arena: Arena,
@@ -87,11 +87,11 @@ class Gauge:
         self._nothing: dict[int, Share] = {}
 
     def room(self, count: int, half: int) -> Bands:
-        """Memory for so many bands."""
+        """Memory for `count` bands."""
         return Bands(self._arena, count, self.couplings.nwave, half + 1)
 
     def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Schur]:
-        """S of each of these fibres, in the room's width."""
+        """S of each requested fibre, in the room's width."""
         c, taken, count = self.couplings, self._passing(room.half), len(wanted)
         sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
@@ -147,9 +147,9 @@ class Gauge:
                                                  strict=True)]
 
     def _judged(self, half: int, sums: Array, more: Array, facts: list[Facts]) -> list[list[Any]]:
-        """Squares, tails, inner parts, excesses, shifts and seams of some fibres in a band.
+        """Squares, tails, inner parts, excesses, shifts and seams of fibres in a band.
 
-        sums: see simd_foresee; more: of windows, squares, inner, crossing, seam
+        sums: see simd_foresee; more: of windows: squares, inner, crossing, seam
         """
         limits, gamma = self.limits, np.array([max(each.gamma, 1e-300) for each in facts])
         with np.errstate(over="ignore"):

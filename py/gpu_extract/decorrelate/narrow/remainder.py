@@ -1,4 +1,4 @@
-"""What the fibres' bands cut off, added to their spectra exactly to first order: see narrow.simd_remainder."""
+"""Corrections of spectra for what the fibres' bands cut off, exact to first order: see narrow.simd_remainder."""
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.poles import pole_error, unit_poles
 from gpu_extract.kernels.arena import Arena
 
-LEFT = 8e-9     # sigma that the poles may leave of what was foreseen, which is twice what is added,
-SHARE = 8.0     # and so many times their error of it (measured: 5 to 7)
+LEFT = 8e-9     # sigma that the poles may leave of the foreseen change, which is twice the correction,
+SHARE = 8.0     # and this many times their relative error times the change (measured: 5 to 7)
 MOST = 64       # poles
 OF_PLAIN = 0.4  # of Limits.plain: of fibres whose tail is above that, ivar and R are corrected around bins whose own
                 # tail is above this share. With 1, ivar was off by up to 1.7e-9; with 0.5, by no more than with 0
@@ -27,7 +27,7 @@ OUTSIDE = Questions((5e3, 2e4, 5e4, 2e5, 1e6, 1e7, 1e8, 1e9))      # of S outsid
 
 
 class Remainders(NamedTuple):
-    """What S of some fibres has beyond its band and windows, as the kernel takes it, and the size of its work array."""
+    """The remainders of fibres' S beyond band and windows in the form for the kernel, and its work array's size."""
 
     fibres: IntArray
     scales: Array
@@ -36,15 +36,16 @@ class Remainders(NamedTuple):
     size: int
 
     def only(self, numbers: Sequence[int]) -> "Remainders":
-        """That of the fibres of these numbers, as far as they are among them."""
+        """The remainders of those fibres whose numbers are among `numbers`."""
         kept = [each in numbers for each in self.fibres[:, 0].tolist()]
         return self._replace(fibres=self.fibres[kept], scales=self.scales[kept])
 
 
 def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -> Remainders:
-    """Of fibres, each with its number in the arrays of `add_remainders`, its number in the bundle, and its complement.
+    """The remainders of fibres, each given by its number in the arrays of `add_remainders`, its number in the bundle,
+    and its complement.
 
-    neighbours: the bundle's complements. All of that has to live on until it is added.
+    neighbours: the bundle's complements. All of these must live until `add_remainders` is called.
     """
     hw, limits = neighbours.couplings.hw, neighbours.limits
     poles: list[tuple[Array, Array]] = []
@@ -79,16 +80,17 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
 
 
 def _count(ratio: float, shift: float) -> int:
-    """Poles enough for what is foreseen of a spectrum in [1 / ratio, 1], as many as the kernel takes at once."""
+    """The number of poles that suffice for a foreseen change and a spectrum in [1 / ratio, 1], in multiples of the
+    kernel's."""
     lanes = simd_remainder.POLES
     return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * shift < LEFT), MOST)
 
 
 def _outside(schur: Schur, shift: float, work: Array) -> float:
-    """The condition number of S without its windows' bins, and so of every stretch that has none of them, if it may
-    take fewer poles than S as a whole.
+    """The condition number of S without its windows' bins, and so of every stretch without any, if it may need fewer
+    poles than S as a whole.
 
-    Where a matrix is definite so is each principal submatrix: what the bins of windows hold makes no answer wrong.
+    Every principal submatrix of a definite matrix is definite, so the elements in windows make no answer wrong.
     """
     whole = schur.facts.cond
     if not schur.windows or _count(whole, shift) == _count(OUTSIDE.ratios[0], shift):
@@ -101,7 +103,7 @@ def _outside(schur: Schur, shift: float, work: Array) -> float:
 
 @cache
 def _unit_poles(count: int, ratio: float) -> tuple[Array, Array]:
-    """t_k and c_k t_k of a spectrum in [1 / ratio, 1], so many at a time as the kernel takes."""
+    """t_k and c_k t_k of a spectrum in [1 / ratio, 1], in rows of as many as the kernel uses at a time."""
     poles, lanes = unit_poles(count, ratio), simd_remainder.POLES
     return poles.shifts.reshape(-1, lanes), (poles.weights * poles.shifts).reshape(-1, lanes)
 
@@ -111,7 +113,7 @@ def add_remainders(result: tuple[Array, Array, Array], plain: Array, spectra: Ar
     """flux = plain and what the remainder of fibres makes of it, where that counts, and ivar and R where the tail does;
     returns the largest share it has of s of each.
 
-    result: (flux, ivar, resolution), plain: (n, bins), bins that are wanted, from `first` on: elsewhere all stays
+    result: (flux, ivar, resolution), plain: (n, bins): the requested bins, from `first` on; others are unchanged
     spectra: (n, nwave, some), s = Q 1 and others; sides: (n, nwave, SIDES), 1 and x
     """
     shares = np.empty(len(of.fibres))
@@ -124,7 +126,7 @@ def add_remainders(result: tuple[Array, Array, Array], plain: Array, spectra: Ar
 
 
 def _addresses(neighbours: Neighbours, fibre: int, schur: Schur) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """A fibre's neighbours and windows in the form that the kernel takes; they live as long as the complements."""
+    """A fibre's neighbours and windows in the form for the kernel; they live as long as the complements."""
     couplings, found = neighbours.couplings, neighbours.remainder(fibre, schur)
     hw, begin, (apart, block, _, _) = couplings.hw, couplings.begin, couplings.icov.strides
     rows: list[tuple[int, ...]] = []

@@ -2,7 +2,7 @@
 
 Eliminating all other fibres leaves S_i = A_ii - sum_j A_ij (A_jj - ...)^-1 A_ji. Let theta be the coupling between
 fibres: the largest eigenvalue of A_ii^-1 A_ij A_jj^-1 A_ji, a squared correlation, 1e-7 to 1e-5 on DESI PSFs and 5e-2
-beside a masked block. The dots change S_i by theta_i theta_j in its own norm. They are omitted where that is below
+beside a masked block. The dots change S_i by theta_i theta_j in its own norm. They are omitted if that is below
 `Limits.coupling`. Otherwise fibre j is eliminated after the contribution of its own outer neighbour has been
 subtracted from it, and so on outwards until it no longer matters. For couplings between next neighbours only, that is
 exact.
@@ -26,19 +26,19 @@ from gpu_extract.decorrelate.narrow.first_look import FirstLook
 from gpu_extract.decorrelate.narrow.measure import Schur, Wanted
 from gpu_extract.kernels.arena import Arena
 
-DECAY = 4.0       # of the truncated part from one of the bands to the next, measured: 3 to 8
-OF_POLES, LEFT = 6.0 * EPS, 5e-9   # sigma, that sums of poles leave of the largest x in all bins: up to so many times
-                                   # x and the root of S's bound (measured: 2 to 6 eps); and what they may leave
-OF_CHAINS = 12     # diagonals more than icov's of what is eliminated in chains beside windows
+DECAY = 4.0       # factor by which the truncated part falls in four diagonals (measured: 3 to 8)
+OF_POLES, LEFT = 6.0 * EPS, 5e-9   # error of pole sums in all bins from the largest x, sigma: at most OF_POLES times x
+                                   # and the root of S's bound (measured: 2 to 6 eps); and the allowed error
+OF_CHAINS = 12     # diagonals more than icov's in the elimination of chains beside windows
 ALIKE = 2e-3       # of S in its own norm: two matrices that differ by less have the same facts
-NOTHING = 1e-16    # of neglected terms that come through a chain: they are some units, beside limits of 1e-10
-WORST = 1e-5       # a spectrum of the scaled S that is not expected to be worse, for the quickest of the bounds
+NOTHING = 1e-16    # reduction through a chain beyond which terms do not matter: they are some units, limits are 1e-10
+WORST = 1e-5       # assumed lower end of the spectrum of the scaled S, for the quickest of the bounds
 
 
 class Remainder(NamedTuple):
     """The elements of a fibre's S beyond its band and windows, as an operator on a vector: see narrow.simd_beyond.
 
-    around: fibres that are eliminated, what each takes, and what the fibre beyond it takes from it
+    around: the eliminated fibres, the share of each, and the share of the fibre beyond it in it
     windows: (first bin, last + 1, first bin of S, S) each
     """
 
@@ -49,7 +49,7 @@ class Remainder(NamedTuple):
 class Neighbours:
     """Makes the Schur complements of the fibres of a bundle, and keeps what they share.
 
-    kept: the bins whose results are wanted; others may have any condition number that the poles reach
+    kept: the requested bins; others may have any condition number that the poles reach
     The result for a fibre depends only on the normal equations, not on the other fibres requested.
     """
 
@@ -134,17 +134,17 @@ class Neighbours:
                                   in zip(schur.windows, found.windows, strict=True)])
 
     def _holds(self, fibre: int, error: float) -> bool:
-        """Whether the best of a fibre's bands is within the limits; error: of other neglected terms."""
+        """Whether the best of a fibre's bands is within the limits; error: that of other neglected terms."""
         measured, facts = self._best[fibre], self._best[fibre].facts
         if facts.rung is None or not error <= max(self.limits.coupling, min(facts.rounding, self.limits.most_coupling)):
             return False
         return (measured.excess <= 1.0 and facts.cond <= self.limits.cond) or self._kept_hold(fibre)
 
     def _kept_hold(self, fibre: int) -> bool:
-        """Whether S exceeds, bin by bin, what its band cuts off, where largest values leave that open.
+        """Whether S exceeds, bin by bin, what its band cuts off, if largest values leave that open.
 
-        Where bins have a larger condition number than the limit, S also has to exceed, in bins that are kept, what the
-        limit leaves of its bound, and what poles make of the largest x has to be small.
+        If the condition number is above its limit, S must also exceed its bound over that limit in the kept bins, and
+        the error of the poles from the largest x must be small.
         """
         measured, largest = self._best[fibre], float(np.abs(self.couplings.spread[fibre]).max())
         least, cut = np.zeros(len(measured.band)), measured.excess > 1.0
@@ -167,17 +167,17 @@ class Neighbours:
         return theta <= self.limits.outside and self._holds(fibre, max(self._best[fibre].seam, theta))
 
     def _outside(self, fibre: int) -> float:
-        """What the second order neglects of a fibre with windows outside of these, in the norm of S."""
+        """The error of the second order outside of a fibre's windows, in the norm of S."""
         near = [self._known(j, fibre).theta for j in self.first.near(fibre) if j != fibre]
         return self._known(fibre, fibre).theta * max(near) / 1.01
 
     def _coupled_outside(self, fibre: int) -> bool:
-        """Whether that is too much in any band, and chains may do."""
+        """Whether that error is too large in any band, and chains may help."""
         return self._outside(fibre) > self.limits.outside and max(self._known(i, fibre).theta
                                                                   for i in self.first.near(fibre)) < 1.0
 
     def _chains_help(self, fibre: int) -> bool:
-        """Whether a fibre with windows would hold but for the coupling, which the seam has, too."""
+        """Whether only the coupling, which also affects the seam, prevents a fibre with windows from holding."""
         return self._holds(fibre, 0.0) and max(self._known(i, fibre).theta for i in self.first.near(fibre)) < 1.0
 
     def _has_windows(self, fibre: int) -> bool:
@@ -185,16 +185,16 @@ class Neighbours:
         return fibre in self.windows and fibre not in self._given_up
 
     def _known(self, i: int, fibre: int) -> Facts:
-        """Facts about fibre i in the narrowest band, outside windows where `fibre` has them (then i has them, too)."""
+        """Facts about fibre i in the narrowest band, outside windows if `fibre` has any (then i has them, too)."""
         return self.first.facts(i, self._has_windows(fibre))
 
     def _facts_in_any(self, fibre: int) -> Facts | None:
-        """The facts of S to second order in the narrowest band, if they are those of any band and of any order."""
+        """The facts of S to second order in the narrowest band, if they are valid for any band and any order."""
         first = self.first.at(fibre, windowed=self._has_windows(fibre))
         return first.facts if first.tail + first.inner + self._outside(fibre) <= ALIKE else None
 
     def _wanted(self, fibre: int, half: int) -> Wanted:
-        """All of S in windows, and outside of them to all orders that matter."""
+        """S to be made: all of it in windows, and outside of them to all orders that matter."""
         windowed = self._has_windows(fibre)
         if windowed and fibre not in self._chained_too:
             return self.first.second_order(fibre, half, True)
@@ -202,8 +202,8 @@ class Neighbours:
                       self.windows[fibre] if windowed else ())
 
     def _first_step(self, fibre: int, found: Schur) -> int:
-        """Which of the bands is measured next, 0 for none; found: S to second order, in the band that chains, which are
-        measured anew, begin with; without chains it is the narrowest, or holds."""
+        """Which of the bands is measured next, 0 for none; found: S to second order. Chains are measured anew, from its
+        band on; without chains its band is the narrowest, or holds."""
         if not self._chains_of(fibre):
             return _steps(found.excess, self.widths, self.limits)
         known = self.widths.index(found.room.half)
@@ -211,7 +211,7 @@ class Neighbours:
         return max(1, known, min(foretold, len(self.widths) - 1))
 
     def _chains_of(self, fibre: int) -> list[int]:
-        """The fibres that are eliminated for one together with those beyond them: see `_chained`."""
+        """The fibres that are eliminated for one fibre together with those beyond them: see FirstLook.chained."""
         windowed = self._has_windows(fibre)
         if windowed and fibre not in self._chained_too:
             return []
@@ -221,7 +221,7 @@ class Neighbours:
         return self._chain_ends[fibre, windowed]
 
     def _eliminated_tell(self, fibre: int) -> bool:
-        """Whether the fibres eliminated for this one, or chains of them, leave more than rounding of it."""
+        """Whether the fibres eliminated for this one, alone or in chains, leave more than rounding errors of it."""
         windowed, chains = self._has_windows(fibre), self._chains_of(fibre)
         for j in self.couplings.eliminated(fibre):
             i, outwards = fibre, [j]
@@ -244,7 +244,7 @@ class Neighbours:
         return self._chains[key]
 
     def _beside_windows(self, j: int, fibre: int, half: int) -> Share:
-        """The same of a chain beside windows, with so many diagonals or more: which of them are made changes no bit."""
+        """The same for a chain beside windows, with `half` diagonals or more: their number does not affect bits."""
         made = self._made.get((j, fibre))
         if made is None or made.taken.shape[1] <= half:
             half = max(half, self._ahead)
@@ -253,15 +253,16 @@ class Neighbours:
         return made
 
     def _taken_beyond(self, j: int, fibre: int, half: int, windowed: bool) -> Share:
-        """What the fibre beyond j takes from it in a chain, in the band in which j is eliminated.
+        """The share of the fibre beyond j in a chain, in the band in which j is eliminated.
 
-        Outside of windows what a band cuts off from j counts by the coupling alone, and OF_CHAINS diagonals do.
+        Outside of windows the part that a band cuts off from j is reduced by the coupling, so OF_CHAINS diagonals
+        suffice.
         """
         return self._share(2 * j - fibre, j, self._chain_width if windowed else half, windowed)
 
     def _higher_orders(self, fibre: int, facts: Facts) -> float:
-        """A bound on what couplings to farther fibres change that were not, or not fully, taken into account: its own,
-        and, as far as they come through, those of fibres that are eliminated one behind the other."""
+        """A bound on the effect of couplings to farther fibres that were not, or not fully, taken into account: the
+        fibre's own, and those of fibres in its chains, reduced by the couplings in between."""
         total, windowed = self._orders(fibre, fibre, facts), self._has_windows(fibre)
         for j in self._chains_of(fibre):
             i, through = fibre, 1.0
@@ -273,10 +274,10 @@ class Neighbours:
         return total
 
     def _orders(self, place: int, fibre: int, facts: Facts) -> float:
-        """The same of one fibre alone, `place`, in the norm of S of `fibre`.
+        """The same for fibre `place` alone, in the norm of S of `fibre`.
 
-        Those that are not eliminated change S by their square; any of them together with two couplings to next
-        neighbours by the product of the three, and there are six such products.
+        Couplings that are not eliminated change S by their square. Any of them, together with two couplings to next
+        neighbours, changes S by the product of the three; there are six such products.
         """
         near = self.first.near(place)
         theta = math.sqrt(facts.theta * max(self._known(i, fibre).theta for i in near))
@@ -295,7 +296,7 @@ class Neighbours:
         return second + 6.0 * theta * max(sizes.values(), default=0.0)
 
     def _share_of_far(self, fibre: int) -> float:
-        """The share of a fibre's S that its couplings to fibres farther than the next are within, bin by bin."""
+        """The share of a fibre's S that bounds, bin by bin, its couplings to fibres farther than the next."""
         if fibre not in self._far_shares:
             if fibre not in self._best:
                 self.prepare((fibre, fibre + 1))
@@ -322,9 +323,9 @@ class Neighbours:
 
 
 def _steps(excess: float, widths: Sequence[int], limits: Limits) -> int:
-    """How many bands ahead is the one that will hold: four diagonals reduce what is cut off by a factor of DECAY.
+    """How many bands ahead the one is that will hold: four diagonals reduce what is cut off by a factor of DECAY.
 
-    widths: the remaining ones, from the one that was measured; half a step too few counts as enough.
+    widths: the remaining ones, from the measured one on; half a step too few counts as enough.
     """
     if excess <= 1.0:
         return 0

@@ -1,9 +1,9 @@
-"""CPU kernels: what the definiteness of a fibre's Schur complement says about it.
+"""CPU kernels: tests of a fibre's Schur complement for definiteness.
 
-A matrix is positive definite exactly when all pivots of its L D L^T are positive. Eight matrices
-S + b U - c I - g diag(S) are factorised at once (the lanes of a vector), where S is the Schur complement and U
-what the neighbours took from it. b = g = 0 tells whether the spectrum lies above c; c = g = 0 and b = 1 - 1/theta
-whether U < theta (S + U), the size of the coupling in the fibre's own norm; b = c = 0 whether S > g diag(S).
+A matrix is positive definite exactly if all pivots of its L D L^T are positive. Eight matrices
+S + b U - c I - g diag(S) are factorised at once (the lanes of a vector), where S is the Schur complement and U the part
+that the neighbours removed. b = g = 0 shows whether the spectrum is above c; c = g = 0 and b = 1 - 1/theta whether
+U < theta (S + U), the size of the coupling in the fibre's own norm; b = c = 0 whether S > g diag(S).
 """
 # mypy: disallow-untyped-defs=False
 from functools import cache
@@ -19,7 +19,7 @@ BLOCK = 56         # rows of the ring of factors
 
 
 def _pivots(e, here, s, u, given, h, rows):
-    """The code of `_pivot`: places in ring, band, taken and values, all at the first row."""
+    """The code of `_pivot`; arguments: places in ring, band, taken and values, all at the first row."""
     scale, flags = e.load(given, 0), e.load(given, 3 * LANES)
 
     def element(n, a):
@@ -40,9 +40,9 @@ def _pivot(e, ring, row, band, entry, taken, values, half, rows):
     e.call("pivot", places, _pivots, half, rows)
 
 
-@njit(inline="always")     # by numba: compiled once, in the kernel that asks
+@njit(inline="always")     # by numba: compiled once, in the calling kernel
 def positive(questions, bound, work, band, taken, half):
-    """A number whose n-th bit from the lowest on tells whether the n-th matrix is positive definite.
+    """A number whose n-th bit, from the lowest on, is 1 if the n-th matrix is positive definite.
 
     questions: (3 LANES,) b, c in units of `bound`, and 1 - g; work: (work_size(half),), it starts on a cache line
     half: a literal

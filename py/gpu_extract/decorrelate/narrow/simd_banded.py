@@ -1,14 +1,11 @@
 """CPU kernels: the pole sum of one fibre, eight poles at a time (the lanes of every vector).
 
-For each pole t the matrix S + t I is factorised as L D L^T on the way up the
-band, and on the way down its inverse is made where the band asks for it
-(Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975) together with the solutions for
-the right sides, and all is added up over the poles. What the way down makes is
-linear in 1/D: it begins with the pole's weight over D, and nothing is weighted
-afterwards. One row of the work array holds, for every lane in turn: D, l_1 .. l_half
-(later z_0 .. z_wide), and one vector per right side. Rows of zeros before the first
-and after the last stand for tests at the ends. A row starts on a cache line: a vector
-that straddles two costs twice, a third of the whole time.
+For each pole t the matrix S + t I is factorised as L D L^T on the way up the band. On the way down its inverse is
+computed within the band (Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975), together with the solutions for the
+right-hand sides, and all are summed over the poles. These results are linear in 1/D: they start from the pole's weight
+over D, and need no weights afterwards. One row of the work array holds, for every lane: D, l_1 .. l_half (later z_0 ..
+z_wide), and one vector per right-hand side. Rows of zeros before the first and after the last replace tests at the
+ends. A row starts on a cache line: a vector that straddles two costs twice, a third of the whole time.
 """
 # mypy: disallow-untyped-defs=False
 from collections.abc import Callable
@@ -23,19 +20,19 @@ from gpu_extract.vectors.blocks import LANES, SIDES
 from gpu_extract.vectors.emit import Emit, written_out
 from gpu_extract.vectors.transpose import padded
 
-ROWS = 2           # of an elimination that are made together, with the bits of one after the other
-AT_ONCE = 12       # columns of theirs that are summed side by side: twice as many numbers stay in registers
-TOGETHER = 8       # elements of a row of the inverse that are
+ROWS = 2           # rows that are eliminated together, with the bits of one after the other
+AT_ONCE = 12       # their columns that are summed side by side: twice as many numbers stay in registers
+TOGETHER = 8       # elements of a row of the inverse that are summed side by side
 
 
 def factor_rows(e: Emit, here: Any, stride: int, half: int, rows: int, given: Callable[[int, int], Any],
                 right: Callable[[int, int], Any] | None = None) -> list[Any]:
-    """Some rows of L D L^T one behind the other, from those before them; returns their D.
+    """Successive rows of L D L^T, from those before them; returns their D.
 
     here: place of the first row, `stride` elements each: its D, then its l, and at the end L^-1 y
-    given(n, a): element a of row n of the matrix; right(n, r): right side r, of SIDES, where there are any
-    A few columns are made at a time, numbered from the first row's diagonal on: what all rows take from an earlier one
-    is read once for all of them.
+    given(n, a): element a of row n of the matrix; right(n, r): right-hand side r, of SIDES, if there are any
+    A few columns are made at a time, numbered from the first row's diagonal on: the elements of an earlier row are read
+    once for all rows.
     """
     every, sides = range(rows), stride - SIDES * LANES
     y = {(n, r): right(n, r) for n in every for r in range(SIDES)} if right else {}
@@ -74,7 +71,7 @@ def factor_rows(e: Emit, here: Any, stride: int, half: int, rows: int, given: Ca
 
 
 def _elimination(e, here, entry, right, shifts, h, stride, rows):
-    """The code of `_eliminate`: places of the first row, the band's row, right sides and shifts."""
+    """The code of `_eliminate`; arguments: places of the first row, the band's row, right-hand sides and shifts."""
     def given(n, a):
         value = e.spread(entry, n * (h + 1) + a)
         return e.add(value, e.load(shifts, 0)) if a == 0 else value
@@ -90,9 +87,9 @@ def _eliminate(e, work, row, band, column, sides, side, shifts, half, wide, rows
 
 
 def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple[list[Any], list[Any]]:
-    """z_0 .. z_wide of a row of the inverse, and the solutions of its right sides, all times the poles' weights.
+    """z_0 .. z_wide of a row of the inverse, and the solutions of its right-hand sides, all times the poles' weights.
 
-    z_a = - sum_b l_b Z[b, a], b = half .. 1. What is known of Z is symmetric: an element is read once for z_a and z_b.
+    z_a = - sum_b l_b Z[b, a], b = half .. 1. Z is symmetric: an element is read once for z_a and z_b.
     """
     stride = (wide + 1 + SIDES) * LANES
     inverse = e.divide(weight, e.load(here, 0))
@@ -120,7 +117,7 @@ def _inverse_row(e: Emit, here: Any, weight: Any, half: int, wide: int) -> tuple
 
 @written_out(LANES, "half", "wide", "ndiag")
 def _substitute(e, work, row, weights, out, place, known, start, half, wide, ndiag):
-    """Row `row` of the inverse and the solutions: its sums, and `known` at `start`, go to `out` at `place`."""
+    """Row `row` of the inverse and the solutions; its sums plus `known` at `start` are written to `out` at `place`."""
     here, weight = e.pointer(work, row), e.load(e.pointer(weights, e.index(0)), 0)
     target, before = e.pointer(out, place), e.pointer(known, start)
     z, u = _inverse_row(e, here, weight, half, wide)
@@ -136,7 +133,7 @@ def _substitute(e, work, row, weights, out, place, known, start, half, wide, ndi
 
 @njit(cache=True)
 def right_sides(sides, weight, x):
-    """sides: (nfibre, nwave, SIDES), filled with 1 and x where there is weight, else 0; whether a fibre has any."""
+    """Fill sides, (nfibre, nwave, SIDES), with 1 and x, or 0 without weight; returns whether each fibre has any."""
     alive = np.zeros(len(weight), dtype=np.bool_)
     for i in range(len(weight)):
         count = 0
@@ -163,14 +160,14 @@ def pole_sum(half: int, ndiag: int) -> Any:
     """The kernel for a half-band of S and a number of diagonals of R on each side.
 
     kernel(out, work, bands, sides, poles, windows, fibres), for some fibres: with Z_k = (S + t_k I)^-1 and weights w_k,
-    out: (nfibre, nwave, out_width): columns 0, 1: sum_k w_k Z_k (the right sides); 2 + a: sum_k w_k Z_k[j + a, j]
+    out: (nfibre, nwave, out_width): columns 0, 1: sum_k w_k Z_k (right-hand sides); 2 + a: sum_k w_k Z_k[j + a, j]
     work: (work_size,); sides: (nfibre, nwave, SIDES)
     bands: (n, padded(half) + nwave or more, half + 1), band[j, a] = S[j, j + a], 0 beyond the end, from the row
         padded(half) on
     poles: shifts and weights of all fibres; pairs that are not needed have weight 0
     windows: stretches of bins in which all of S is kept, see simd_windows.packed
-    fibres: (m, 6): number of a fibre, of its S, its first pole and last + 1 (whole vectors), and the same of its rows
-        in the windows' edges
+    fibres: (m, 6): number of a fibre, of its S, its first pole and last + 1 (whole vectors), and its first row and last
+        + 1 in the windows' edges
     out, work, shifts and weights start on a cache line.
     """
     wide, before = max(half, ndiag), padded(half)
@@ -189,7 +186,7 @@ def pole_sum(half: int, ndiag: int) -> Any:
             count = len(edges) - 1
             for p in range(first_pole, last_pole, LANES):
                 shift, weight = shifts[p:p + LANES], weights[p:p + LANES]
-                known, step = (made, width) if p > first_pole else (nothing, 0)     # zeros first cost a pass of memory
+                known, step = (made, width) if p > first_pole else (nothing, 0)     # no pass of memory for zeros
                 for n in range(count + 1):
                     first, last = edges[n, 1], edges[n + 1, 0] if n < count else nwave
                     for j in range(first, last - ROWS + 1, ROWS):

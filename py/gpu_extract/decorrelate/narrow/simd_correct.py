@@ -1,14 +1,14 @@
-"""CPU kernel: what S has beyond its band, added to a fibre's flux to first order.
+"""CPU kernel: the quick correction of a fibre's flux for the remainder of S beyond its band, to first order.
 
-Let S = B + E, B the band, E small. Then Q(S) x = Q x + e, and to first order in E the matrix L that makes e = L x
-solves Q L + L Q = E (the derivative of the square root). E oscillates from bin to bin, so that it connects only the
-part of the spectrum where Q is smallest; there Q x = q x, where q is the sum of a row of Q with alternating signs, and
+Let S = B + E, B the band, E small. Then Q(S) x = Q x + e, and to first order in E the matrix L with e = L x solves
+Q L + L Q = E (the derivative of the square root). E oscillates from bin to bin, so it connects only the part of the
+spectrum in which Q is smallest. There Q x = q x, where q is the sum of a row of Q with alternating signs, and
 
     (Q + q) e = E x,
 
-one solution with the diagonals of Q that are at hand.
+one solution with the diagonals of Q that exist already.
 
-Each of its steps waits for the one before: eight fibres are worked on at once, a fibre to a lane.
+Each step waits for the one before, so eight fibres are processed at once, one per lane.
 """
 # mypy: disallow-untyped-defs=False
 from typing import Any
@@ -20,18 +20,18 @@ from gpu_extract.vectors.blocks import LANES
 from gpu_extract.vectors.emit import Emit, written_out
 from gpu_extract.vectors.simd import address
 
-HALF = 5           # diagonals of Q that are used: with the right sides' columns they fill a vector
-SPREAD = 1.2       # where Q is smallest it is 1 to 1.5 times its smallest value: measured, see doc/method-banded.md
+HALF = 5           # diagonals of Q that are used: with the right-hand sides' columns they fill a vector
+SPREAD = 1.2       # in that part of the spectrum Q is 1 to 1.5 times its smallest value: see doc/method-banded.md
 LEAST = 0.02       # of a row's sum: no eigenvalue of Q is smaller there
-ROW = (HALF + 2) * LANES     # of the work array: l_1 .. l_HALF, e / D, s
+ROW = (HALF + 2) * LANES     # elements of a row of the work array: l_1 .. l_HALF, e / D, s
 
 
 def _forward_row(e: Emit, q: list[Any], value: Any, scale: Any, left: list[list[Any]]) -> list[Any]:
     """A row of L D L^T = Q + q and of the forward substitution: l_1 .. l_HALF, and the solution over D.
 
-    q: the row of Q; value: of the right side; scale: the row's sum
-    left: what rows before leave for the n-th row from here on: for its elements, its right side, and the sum of its
-        part before the diagonal with alternating signs; becomes what they and this one leave for the n-th after it
+    q: the row of Q; value: of the right-hand side; scale: the row's sum
+    left: contributions of earlier rows to the n-th row from here on: to its elements, its right-hand side, and the sum,
+        with alternating signs, of its part before the diagonal; updated for the n-th row after this one
     """
     elements, right, before = left
     alternating = e.add(q[0], e.builder.load(before[0]))
@@ -56,7 +56,7 @@ def _forward_row(e: Emit, q: list[Any], value: Any, scale: Any, left: list[list[
 
 
 def _forward(e: Emit, work: Any, starts: Any, size: Any, count: Any) -> None:
-    """All rows on the way up; starts: addresses of eight fibres' first rows; size: bytes of a row; count: of rows."""
+    """All rows on the way up; starts: addresses of eight fibres' first rows; size: bytes of a row; count: rows."""
     left = [[e.variables(HALF - n) for n in range(HALF)], e.variables(HALF), e.variables(HALF)]
     for variable in (v for part in (*left[0], *left[1:]) for v in part):
         e.builder.store(e.zero, variable)
@@ -79,7 +79,7 @@ def _backward(e: Emit, work: Any, count: Any) -> None:
         here = e.step(work, after, e.index(ROW))
         value, scale = e.load(here, HALF * LANES), e.load(here, (HALF + 1) * LANES)
         later = [e.builder.load(variable) for variable in known]
-        for n in range(HALF - 1, -1, -1):        # what the next one waits for is subtracted last
+        for n in range(HALF - 1, -1, -1):        # the number that has just been made is subtracted last
             value = e.take(e.load(here, n * LANES), later[n], value)
         for variable, number in zip(known, [value, *later], strict=False):
             e.builder.store(number, variable)

@@ -1,15 +1,15 @@
-"""CPU kernel: eliminating one fibre in bands of any width, for chains of fibres.
+"""CPU kernel: elimination of one fibre in bands of any width, for chains of fibres.
 
-What narrow.simd_schur does for eight fibres at once and literal widths, for bands of any width, and for a fibre that
-itself carries what eliminating others left of it: the block that is eliminated is any symmetric band matrix M. With
-M = L D L^T and G = A_ij, U = G M^-1 G^T is made row by row, from the last bin to the first:
+narrow.simd_schur does the same for eight fibres at once and literal widths. Here the eliminated block is any symmetric
+band matrix M: that of a fibre from which others have been eliminated. With M = L D L^T and G = A_ij, U = G M^-1 G^T is
+made row by row, from the last bin to the first:
 
     Z[j, j + a] = - sum_b l_b[j] Z[j + b, j + a],  Z[j, j] = 1 / D[j] - sum_b l_b[j] Z[j, j + b]      (Z = M^-1)
     V[p, c] = sum_k G[p, p + k] Z[p + k, c],  U[p, p + a] = sum_k V[p, p + a + k] G[p + a, p + a + k]
 
-(Takahashi, Fagan & Chin 1973). Sixteen neighbouring elements of a row, of U and V those of two rows, are worked on at a
-time. Rows of Z begin a multiple of eight columns apart, and G is kept by diagonals: vectors of both mostly lie on cache
-lines.
+(Takahashi, Fagan & Chin 1973). Sixteen neighbouring elements of a row, for U and V of two rows, are processed at a
+time. Rows of Z begin a multiple of eight columns apart, and G is stored by diagonals, so that vectors of both mostly
+lie on cache lines.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -23,12 +23,12 @@ from gpu_extract.vectors.transpose import turn
 LANES = 16
 BYTES = 8 * LANES
 LINE = 64         # bytes
-ROWS = 64         # of Z that are made before those still asked for are moved: they stay in the nearest caches
+ROWS = 64         # of Z that are made before those still needed are moved: they stay in the nearest caches
 
 
 @njit()
 def factor_row(wide):
-    """Elements of a row of `factor`: what sixteen lanes read behind the last diagonal is 0."""
+    """Elements of a row of `factor`: those that sixteen lanes read beyond the last diagonal are 0."""
     return (wide + LANES + 7) // 8 * 8
 
 
@@ -36,8 +36,8 @@ def factor_row(wide):
 def factor(low, wide):
     """L D L^T of a band matrix, in place: low[j, 0] = D, low[j, a] = l_a.
 
-    low: (nwave, factor_row(wide)), rows of the upper triangle, `wide` elements each, 0 beyond the end and behind them
-    Bins whose diagonal is 0 are decoupled, and so are those whose pivot is rounding.
+    low: (nwave, factor_row(wide)), rows of the upper triangle, `wide` elements each, 0 beyond the end and after them
+    Bins whose diagonal is 0, or whose pivot is a rounding error, are decoupled.
     """
     row = 8 * low.shape[1]
     for j in range(len(low)):
@@ -62,14 +62,14 @@ def factor(low, wide):
 
 @njit(forceinline=True)
 def _without(earlier, b, a, total):
-    """Elements a .. of a row less what the row b before it takes; earlier: address of that one."""
+    """Elements a .. of a row minus the contribution of the row b before it; earlier: address of that row."""
     weight = vset16(number(earlier) * number(earlier + 8 * b))
     return vtake(weight, vread16(earlier + 8 * (a + b)), total)
 
 
 @njit()
 def _solve(y, low, wide):
-    """y = M^-1 y, `wide` zeros and more behind it; y: address."""
+    """y = M^-1 y, followed by at least `wide` zeros; y: address."""
     nwave, row = low.shape
     for j in range(nwave):
         value = vset16(number(y + 8 * j))
@@ -85,10 +85,10 @@ def _solve(y, low, wide):
 
 @njit()
 def _invert(here, weights, wide, reach, step):
-    """Z[j, j + a], a = 0 .. reach[0], and Z[j + a, j], a = 1 .. reach[1], from the rows behind.
+    """Z[j, j + a], a = 0 .. reach[0], and Z[j + a, j], a = 1 .. reach[1], from the rows after it.
 
     here: address of Z[j, j]; weights: of the factor's row; step: bytes from Z[j, c] to Z[j + 1, c]
-    What is made beside those elements is not asked for.
+    Other elements that are written are not used.
     """
     for near in range((here + 8) // LINE * LINE, here + 8 * reach[0] + 8, BYTES):
         total, beside = vset16(0.0), vset16(0.0)
@@ -108,7 +108,7 @@ def _invert(here, weights, wide, reach, step):
 
 @njit()
 def _rows(rooms, given, near, sizes, step):
-    """Rows p and p + 1 of V and of U: what both ask of Z and of G is read once.
+    """Rows p and p + 1 of V and of U: the elements of Z and G that both need are read once.
 
     rooms: addresses of two rows of U, filled: element 1 + a of the second is U[p + 1, p + 1 + a]; and of two of V
     given: (address of G[p, p - hw], bytes to the next diagonal); near: address of Z[p - hw, p - hw]
@@ -140,7 +140,7 @@ def _sweep(taken, low, wide, given, z, rooms):
     """Rows of Z and of U, from the last bin to the first.
 
     given: (address of G[0, -hw], bytes to the next diagonal); z: memory, see `_layout`; rooms: addresses, see `_rows`
-    Z[r, c] is at place (r - first + hw) step + c - first + hw from `begin` on, while bins from `first` on are made.
+    Z[r, c] is element (r - first + hw) step + c - first + hw from `begin` on, while bins from `first` on are made.
     """
     (nwave, columns), hw, half = taken.shape, rooms[4], taken.shape[1] - 1
     back, step, begin, moved = _layout(hw, half, wide)
@@ -162,8 +162,8 @@ def _sweep(taken, low, wide, given, z, rooms):
 
 @njit()
 def _layout(hw, half, wide):
-    """Of rows of Z: how many are asked for again, elements from one to the next, place of the first one's diagonal,
-    and elements of those."""
+    """Of rows of Z: how many are needed again, elements from one to the next, place of the first one's diagonal,
+    and elements of the rows needed again."""
     back = max(2 * hw, wide)
     step = (back + 2 * hw + half + 2 * LANES + 7) // 8 * 8
     return back, step, (back + 15) // 8 * 8, (back + 1) * (step + 1)
@@ -171,13 +171,13 @@ def _layout(hw, half, wide):
 
 @njit()
 def _margin(hw, half, wide):
-    """Zeros on both sides of all that bins have a number of."""
+    """Zeros on both sides of arrays with a number per bin."""
     return (max(hw + half, wide) + LANES + 7) // 8 * 8
 
 
 @njit()
 def _places(nwave, hw, half, wide):
-    """Where in `work` are L, G by diagonals, x, y, Z, two rows of U and two of V; and the end of it."""
+    """The places in `work` of L, G by diagonals, x, y, Z, two rows of U and two of V; and the end of it."""
     length, (back, step, begin, _) = nwave + 2 * _margin(hw, half, wide), _layout(hw, half, wide)
     row = 2 * hw + half + 2 + 2 * LANES
     sizes = (nwave * factor_row(wide), (2 * hw + 1) * length, length, length,
@@ -200,8 +200,8 @@ def eliminate(taken, moved, own, beyond, between, x, work):
 
     taken: (nwave, half + 1), filled with rows of the upper triangle; moved: (nwave,), filled: all of U, without a cut
     own, beyond: M = own - beyond: (nwave, 2 hw + 1), its rows, and (nwave, some), rows of the upper triangle
-    between: (block, later): (nwave, 2 hw + 1), [p, hw + k] = A[p, p + k], 0 where p + k is no bin, and whether G is its
-        transpose, as it is where the fibre that is eliminated comes first
+    between: (block, later): (nwave, 2 hw + 1), [p, hw + k] = A[p, p + k], 0 if p + k is no bin; and whether G is its
+        transpose, which it is if the eliminated fibre comes first
     work: (work_size,), starts on a cache line
     """
     (block, later), (nwave, columns), wide = between, taken.shape, beyond.shape[1]
@@ -217,7 +217,7 @@ def eliminate(taken, moved, own, beyond, between, x, work):
     work[places[1]:places[4]] = 0.0
     diagonals = address(work, places[1] + margin)
     turn(diagonals, 8 * length, address(block, 0), 8 * (2 * hw + 1), nwave, 2 * hw + 1)
-    # G[p, p + k] = A[p + k, p] there
+    # with `later` G[p, p + k] = A[p + k, p]
     given = (diagonals + 8 * (2 * hw * length - hw), 8 * (1 - length)) if later else (diagonals, 8 * length)
     _move(moved, low, wide, given, (address(work, places[2] + margin), address(work, places[3] + margin)), x, hw)
     rooms = (address(work, places[5]), address(work, places[6]), address(work, places[7]), address(work, places[8]), hw)

@@ -1,4 +1,4 @@
-"""CPU kernel: a fibre's flux, ivar and resolution from its pole sum, and whether that agrees with S."""
+"""CPU kernel: a fibre's flux, ivar and resolution from its pole sum, and a check of these against S."""
 # mypy: disallow-untyped-defs=False
 import math
 
@@ -9,7 +9,7 @@ from gpu_extract.vectors.blocks import SIDES
 from gpu_extract.vectors.simd import address
 from gpu_extract.vectors.transpose import padded, turn
 
-CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up to ten times that over s_j of R: 3e-9
+CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up to ten times that over s_j in R: 3e-9
 
 
 @njit(cache=True)
@@ -46,9 +46,9 @@ def _spectrum(columns, inverse, out, sides, total):
 
 @njit()
 def _diagonals(resolution, columns, inverse, held, first):
-    """R's diagonals at bins `first` and following, and the squares of Q's added up in `held`.
+    """R's diagonals at bins `first` and following, and the squares of Q's diagonals summed in `held`.
 
-    columns: -Q's diagonals after the right sides; inverse: -1 / s
+    columns: -Q's diagonals after the right-hand sides; inverse: -1 / s
     """
     nwave, ndiag, count = len(held), len(resolution) // 2, resolution.shape[1]
     for a in range(min(ndiag, nwave - 1) + 1):
@@ -66,18 +66,17 @@ def _diagonals(resolution, columns, inverse, held, first):
 
 @njit(cache=True)
 def finish(result, out, work, sides, diagonal, squares, scale):
-    """Flux, ivar and resolution of one fibre from the pole sum; returns by how much Q disagrees with S.
+    """Flux, ivar and resolution of one fibre from the pole sum; returns how much Q disagrees with S.
 
     result: (flux, ivar, resolution) of one fibre, filled as in data.Decorrelated at bins `first` and following
-    out: from `simd_banded.pole_sum` with weights c_k t_k, Z their sum; s takes the place of its first column, and -Q,
-    that is Z - total, of Z's diagonal; work: (work_size,)
+    out: from `simd_banded.pole_sum` with weights c_k t_k, whose sum is Z; its first column is replaced by s, and Z's
+    diagonal by that of -Q = Z - total; work: (work_size,)
     sides: as there; scale: (total, first), total: sum_k c_k, so that Q = total - Z.
-    Bins whose right side is 0 instead of 1 are left out: they get 0 everywhere.
-    diagonal, squares: of S: S_jj, and 1'S1, 1'Sx and x'Sx over the other bins
-    Returned is the largest of |1'QQ1 - 1'S1| / 1'S1, the same with x for 1 on both sides and on one, and
-    (QQ)_jj / S_jj - 1 of what the stored diagonals of Q hold of (QQ)_jj, to which the others could only add; NaN
-    where a square is not finite; infinite where a bin's s^2 is below CANCELLED S_jj: then what the poles leave of its
-    row of Q is too much of the row's sum.
+    Bins whose right-hand side is 0 instead of 1 are left out: they get 0 everywhere.
+    diagonal, squares: S_jj, and 1'S1, 1'Sx and x'Sx over the other bins
+    Returns the largest of: |1'QQ1 - 1'S1| / 1'S1; the same with x for 1 on both sides and on one; (QQ)_jj / S_jj - 1
+    with the stored diagonals of Q, to which the others could only add. Returns NaN if a square is not finite, and
+    infinity if a bin's s^2 is below CANCELLED S_jj: the error of the poles is then too large beside the row's sum.
     """
     flux, ivar, resolution = result
     (total, first), nwave, rows = scale, len(out), SIDES + len(resolution) // 2 + 1
@@ -109,9 +108,9 @@ def finish(result, out, work, sides, diagonal, squares, scale):
 
 @njit(cache=True, loops=False)
 def finish_narrow(result, made, sides, schur, scales, places):
-    """`finish` for some fibres of the narrow band, whose pole sums are done; returns what it does for each of them.
+    """`finish` for fibres of the narrow band whose pole sums are done; returns its result for each.
 
-    result: (flux, ivar, resolution) of all fibres; made: (nfibre, nwave, out_width), out of `simd_banded.pole_sum`,
+    result: (flux, ivar, resolution) of all fibres; made: (nfibre, nwave, out_width), from `simd_banded.pole_sum`,
     whose second column becomes E x
     schur: (diagonals, rests), (n, nwave or more) both: of S, and E x
     scales: (m, 4): total, 1'S1, 1'Sx and x'Sx; places: (work, fibres, first)

@@ -1,8 +1,8 @@
-"""CPU kernel: what a fibre's narrow band will do to its flux, told before the poles are summed.
+"""CPU kernel: the change of a fibre's flux by its narrow band, foreseen before the poles are summed.
 
-Everything asked of a row of S takes its elements on both sides of the diagonal. Stretches of bins are turned first, so
-that a diagonal's elements lie one behind the other; then eight bins are a vector, and what is on the left of their
-diagonals is what is on the right of those of the bins before them.
+All sums over a row of S need its elements on both sides of the diagonal. Stretches of bins are transposed first, which
+makes each diagonal contiguous. Eight bins are then a vector, and the elements on the left of their diagonals are those
+on the right of the diagonals of earlier bins.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -12,13 +12,13 @@ from gpu_extract.vectors.simd import (address, vabs, vadd, vdiv, vfma, vfold, vl
                                       vsum, vwrite)
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
-STRETCH = 128      # bins that are turned at a time: both bands' diagonals stay in the nearest cache
+STRETCH = 128      # bins that are transposed at a time: both bands' diagonals stay in the nearest cache
 LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
 
 
 @njit()
 def _rows(s, u, step, x, half):
-    """Of eight bins the rows of S: their sums, with alternating signs as well, and times x; and of U times x.
+    """Rows of S of eight bins: their sums, their sums with alternating signs, and S x; and U x.
 
     s, u, x: addresses of the first one's diagonal elements and x; step: bytes from one diagonal to the next
     """

@@ -1,4 +1,4 @@
-"""CPU kernels: a fibre's Schur complement in a band, and what is to be known about it, for many fibres in one call."""
+"""CPU kernels: a fibre's Schur complement in a band, and the facts about it, for many fibres in one call."""
 # mypy: disallow-untyped-defs=False
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, prefetch, vabs, vadd, vmax, vread, vset, vsub, vwrite, write
 from gpu_extract.vectors.transpose import padded
 
-AHEAD = 2048       # bytes that rows are asked for in advance, and twice that of icov's
+AHEAD = 2048       # bytes by which rows are prefetched; rows of icov by twice as many
 
 
 @njit()
@@ -41,7 +41,7 @@ def _single(places, a, known):
 
 @njit()
 def _ask(places, last):
-    """Ask for what `_assemble` will touch in some rows; last: bytes from the first element of a row to its last."""
+    """Prefetch what `_assemble` will need some rows later; last: bytes from the first element of a row to its last."""
     left, right, given, _, s, _, _ = places
     for place in (left + AHEAD, right + AHEAD, given + 2 * AHEAD, s + AHEAD):
         prefetch(place)
@@ -50,11 +50,12 @@ def _ask(places, last):
 
 @njit()
 def _assemble(schur, icov, fibre, left, right):
-    """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite where S is not finite.
+    """S and U of one fibre; returns a bound on the largest eigenvalue of S, infinite if S is not finite.
 
     schur: (band, taken, rest), filled. band, taken: (nwave, half + 1), [j, a] = S[j, j + a], U[j, j + a]; rest:
         (nwave,), -U x
-    left, right: addresses of what fibres on both sides take: (nwave, half + 1), the summands of U, and (nwave,), of U x
+    left, right: addresses of the shares of fibres on both sides: (nwave, half + 1), the parts of U, and (nwave,), of
+        U x
     A bin of weight 0 is decoupled: its diagonal is the bound.
     """
     (band, taken, rest), nwave, width, dark = schur, icov.shape[2], icov.shape[3], 0
@@ -89,7 +90,7 @@ def _assemble(schur, icov, fibre, left, right):
 
 @njit()
 def _next(answers, kinds, n):
-    """Which set of questions is the n-th to be asked, -1 where there is nothing left to ask."""
+    """Which set of questions is the n-th to be asked, -1 if there is nothing left to ask."""
     if n == 0:
         return 0
     if n == 1:
@@ -110,12 +111,12 @@ def measure(half: int) -> Any:
     schur: (bands, rests, diagonals, shifts, edges, taken): (count, rows, half + 1), (count, nwave or more) each, see
         bands.py; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
     icov: as in data.Normal; places: (n, 9) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
-        of both narrow.coupling.Share that take from it, whether questions are asked of its S, and which bins are near
+        of both narrow.coupling.Share subtracted from it, whether questions are asked about its S, and the near bins
     beside: (spread, roots), see narrow.coupling.Couplings
     questions: (sets, kinds): (m, 3 LANES), see `positive`; (2, 3) int64, the bits of the ratios, thetas and gammas
-        among the answers to the first set and to the second, which is asked where one of the kinds got no yes from the
-        first. The others are for the second rung of poles and those after it: that one is asked which will do
-    work: see `positive`; steps: (whether S is made, whether it is looked at)
+        among the answers to the first set and to the second, which is asked if one of the kinds got no yes from the
+        first. The other sets are for the second rung of poles and those after it: the one for the found rung is asked
+    work: see `positive`; steps: (whether S is made, whether it is measured)
     """
     before = padded(half)
 

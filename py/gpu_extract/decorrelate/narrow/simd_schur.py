@@ -1,21 +1,21 @@
-"""CPU kernels: what eliminating one fibre does to another, eight fibres at a time (the lanes of every vector).
+"""CPU kernels: the elimination of one fibre from another, eight fibres at a time (the lanes of every vector).
 
-Eliminating fibre j takes U = G A_jj^-1 G^T from the block of a fibre i that it is coupled to by G = A_ij. Of
-U, `half` diagonals are wanted. With A_jj = L D L^T and V = G L^-T, what bins up to p leave of row r <= p of G,
+Eliminating fibre j subtracts U = G A_jj^-1 G^T from the block of a fibre i to which it is coupled by G = A_ij. `half`
+diagonals of U are needed. With A_jj = L D L^T and V = G L^-T, the part of row r <= p of G that bins up to p leave,
 
     g_r = G[r] - sum_q<=p V[r, q] L[., q]^T,  is in bins p + 1 .. p + hw alone, and all of row p of U is
     U[p, r] = sum_q<=p V[p, q] V[r, q] / D[q] + P[p] g_r^T,  P[p] = g_p Z.
 
-Z is A_jj^-1 in those bins: the recursion of Takahashi, Fagan & Chin (1973) gives it, and asks for no more of the
-inverse. Put together by V and G, each element is a sum of at most 2 hw + 1 products,
+Z is A_jj^-1 in those bins, from the recursion of Takahashi, Fagan & Chin (1973), which needs no other elements of the
+inverse. Expressed by V and G, each element is a sum of at most 2 hw + 1 products,
 
     U[p, r] = sum_q V[r, q] B[p, q] + sum_t P[p, t] G[r, t],  B[p, q] = V[p, q] / D[q] - sum_t P[p, t] L[t, q].
 
-Nothing is cut. U x_i, with all diagonals, comes from one solution more.
+Nothing is cut off. U x_i, with all diagonals, comes from one further solution.
 
-The rows of eight fibres are interleaved, eight bins at a time, so that every sum runs in eight lanes
-over aligned vectors, in an order that does not depend on which fibres share a vector. hw is icov's half-band; that of
-A_jj alone, and so of L, may be narrower: own.
+The rows of eight fibres are interleaved, eight bins at a time, so that every sum runs in eight lanes over aligned
+vectors, in an order that does not depend on which fibres share a vector. hw is icov's half-band; the half-band `own` of
+A_jj, and so of L, may be narrower.
 """
 # mypy: disallow-untyped-defs=False
 from functools import cache
@@ -39,7 +39,7 @@ VECTOR = 8 * LANES  # bytes
 def work_sizes(nwave: int, hw: int, own: int, *, half: int, distances: int) -> tuple[int, ...]:
     """Elements of work arrays: factor, y, x, gathered rows, B and P, inverse, U, U x, edges.
 
-    Those for y, x, gathered rows, B and P have a part for each of so many distances.
+    Those for y, x, gathered rows, B and P have a part for each distance.
     """
     rows, width = _front(hw) + padded(nwave) + half + hw + 1, 2 * hw + 1
     return (rows * factor_row(own), distances * rows * LANES, distances * rows * LANES,
@@ -48,15 +48,15 @@ def work_sizes(nwave: int, hw: int, own: int, *, half: int, distances: int) -> t
 
 
 def _front(hw: int) -> int:
-    """Rows before the first bin's: of nothing, so that no sum has to ask whether a bin exists."""
+    """Empty rows before the first bin's, so that no sum has to test whether a bin exists."""
     return hw + ROWS
 
 
 @njit(cache=True)
 def _rows(source, bases, first, shape, edge, ends):
-    """Where rows first .. first + ROWS - 1 of eight blocks of `shape` begin, as `interleave` takes it; addresses.
+    """The addresses of rows first .. first + ROWS - 1 of eight blocks of `shape`, in the form for `interleave`.
 
-    Those at the ends are put into `edge`, one block after the other (`ends`), with 0 where there are none.
+    Rows at the ends are copied to `edge`, block by block (`ends`), with 0 for rows that do not exist.
     """
     nwave, width = shape
     if first >= 0 and first + ROWS <= nwave:
@@ -71,7 +71,7 @@ def _rows(source, bases, first, shape, edge, ends):
 
 @njit()
 def _ahead(place, base, size):
-    """Ask for `size` bytes from element `base`, the integer at that address, of what begins at `place`."""
+    """Prefetch `size` bytes of the array at `place`, from the element whose number is the integer at `base`."""
     first = place + 8 * integer(base)
     for n in range(0, size, 64):
         prefetch(first + n)
@@ -79,7 +79,7 @@ def _ahead(place, base, size):
 
 @njit(cache=True)
 def _gather_x(out, x, bases, edge, ends, front):
-    """x of eight fibres, which begin at `bases`, interleaved after `front` rows, with 0 before and behind."""
+    """x of eight fibres, which begin at `bases`, interleaved after `front` rows, with 0 before and after."""
     nwave = x.shape[1]
     out[:front * LANES] = out[(front + nwave) * LANES:] = 0.0
     for first in range(0, nwave, ROWS):
@@ -99,13 +99,13 @@ def _decoupled(low, row):
 def factorise(hw: int, own: int) -> Any:
     """The kernel for half-bands hw of icov and own of A_jj: L D L^T of eight fibres, and y = A_jj^-1 G^T x_i.
 
-    Of y only the way up; `coupling` does the other.
+    y is made on the way up only; `coupling` makes the rest.
 
     kernel(works, icov, x, blocks, others, ends, distances)
     works: see work_sizes; icov: (nfibre, nd, nwave, 2 hw + 1); x: (nfibre, nwave)
-    blocks: (8,) int64, where the A_jj begin in icov; others: (ndistance, 2, 8), the same of the blocks between j and i
-    in icov, and of the fibres i in x; ends: (2, 8), of the same in `edge`
-    distances: (ndistance,), i - j, 0 where none of the eight fibres i exists
+    blocks: (8,) int64, the first elements of the A_jj in icov; others: (ndistance, 2, 8), those of the blocks between j
+    and i in icov, and of the fibres i in x; ends: (2, 8), those of both in `edge`
+    distances: (ndistance,), i - j, 0 if none of the eight fibres i exists
     """
     width, front, row = 2 * hw + 1, _front(hw), factor_row(own)
     tile = 8 * ROWS * width
@@ -153,9 +153,9 @@ def coupling(hw: int, own: int, half: int) -> Any:
 
     kernel(out, moved, works, icov, others, lanes, ends, distances)
     out: (n, ndistance, padded(nwave), half + 1), filled for eight fibres: out[n, e, p, a] = U[p, p + a] that
-    eliminating fibre j takes from fibre i at distances[e]; moved: (n, ndistance, padded(nwave)), filled: all of U,
-    without any cut, times x_i; where no fibre i exists both mean nothing
-    lanes: (ndistance, 2, 8) int64, where the results of the eight fibres begin in both; others: as for `factorise`
+    eliminating fibre j subtracts from fibre i at distances[e]; moved: (n, ndistance, padded(nwave)), filled: all of U,
+    without any cut, times x_i; both are undefined if no fibre i exists
+    lanes: (ndistance, 2, 8) int64, first elements of the eight fibres' results in both; others: as for `factorise`
     """
     width, front, row, known = 2 * hw + 1, _front(hw), 8 * factor_row(own), 8 * known_row(hw)
     weight, columns, tile, beyond = 8 * weights_row(hw), half + 1, 8 * ROWS * width, padded(hw)
@@ -172,7 +172,7 @@ def coupling(hw: int, own: int, half: int) -> Any:
             for j in range(top + ROWS - 1, top + ROWS - 1 - hw, -1):
                 backward((address(works[1], e * length + (front + j) * LANES), low + j * row), 0, own, 0)
         for first in range(top + beyond, -1, -ROWS):
-            pairs = range(ROWS - 2 if first <= top else -1, -1, -2)     # above the last bins there is only to gather
+            pairs = range(ROWS - 2 if first <= top else -1, -1, -2)     # above the last bins rows are only gathered
             for n in pairs:
                 invert((z + (n + 1) * known, low + (first + n + 1) * row), hw, own, 0)
                 invert((z + n * known, low + (first + n) * row), hw, own, 0)
@@ -208,11 +208,11 @@ def coupling(hw: int, own: int, half: int) -> Any:
 
 @cache
 def together(fibres: tuple[int, ...], distances: tuple[int, ...], nfibre: int) -> tuple[IntArray, IntArray]:
-    """Which of some fibres share vectors: (m, 1, 8) of their places among them, and (m, ndistance), for which of the
-    distances, 0 for none.
+    """The fibres that share vectors: (m, 1, 8), their places in `fibres`, and (m, ndistance), the distances for which
+    they do, 0 for none.
 
-    Those that have a neighbour at all distances come first. The first and the last fibre of a bundle, with fewer, share
-    a lane where that saves a vector for their sakes.
+    Fibres that have a neighbour at all distances come first. The first and the last fibre of a bundle, which have
+    fewer, share a lane if that saves a vector.
     """
     others, count = np.add.outer(distances, fibres), len(fibres)
     exists = (others >= 0) & (others < nfibre)
@@ -232,7 +232,7 @@ def together(fibres: tuple[int, ...], distances: tuple[int, ...], nfibre: int) -
 
 def eliminate(out: Array, moved: Array, icov: Array, x: Array, fibres: IntArray, distances: IntArray,
               works: tuple[Array, ...], *, own: int) -> None:
-    """What eliminating each of `fibres` takes from those at `distances` from it: see `coupling`.
+    """Eliminate each of `fibres` from those at `distances` from it: see `coupling`.
 
     out: (n, ndistance, padded(nwave), half + 1), moved: (n, ndistance, padded(nwave)), filled
     icov: as in data.Normal; x: (nfibre, nwave); fibres: (n,) int64; distances: (ndistance,) int64, none of them 0

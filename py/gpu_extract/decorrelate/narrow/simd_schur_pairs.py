@@ -1,6 +1,6 @@
-"""Rows of U = G A^-1 G^T of eight fibres at once, written out: V, then B and P, then U, see simd_schur.
+"""Rows of U = G A^-1 G^T of eight fibres at once, unrolled: V, then B and P, then U, see simd_schur.
 
-Two rows are worked on at once: what both ask for is read once. Asked like those of simd_schur_rows.
+Two rows are processed at once: what both need is read once. They are called like those of simd_schur_rows.
 """
 from typing import Any
 
@@ -9,7 +9,7 @@ from gpu_extract.decorrelate.narrow.simd_schur_rows import (LANES, Sizes, back_s
 from gpu_extract.vectors.emit import Emit
 
 BOTH = (0, 1)
-AT_ONCE = 14       # elements of a row that are summed side by side: more would not stay in registers
+AT_ONCE = 14       # elements of a row that are summed at once: more would not stay in registers
 
 
 def _coupled_row(hw: int, half: int) -> int:
@@ -25,8 +25,8 @@ def weights_row(hw: int) -> int:
 def _place(h: int, up: bool) -> Any:
     """Place of G[p, p + k] relative to row p of a gathered block, as a function of k.
 
-    As icov has them: with the fibre below, G[p, p + k] is element hw + k of row p; with the one above it is element
-    hw - k of row p + k.
+    As in icov: with the fibre below, G[p, p + k] is element hw + k of row p; with the one above it is element hw - k of
+    row p + k.
     """
     if up:
         return lambda k: (k * (2 * h + 1) + h - k) * LANES
@@ -36,7 +36,7 @@ def _place(h: int, up: bool) -> Any:
 def _advance(e: Emit, rows: Any, moved: Any, rest: Any, block: Any, low: Any, y: Any, sizes: Sizes, up: bool) -> None:
     """Rows p and p + 1 of V = G L^-T and of G, and of G y.
 
-    rows: filled, see `_coupled_row`; moved: filled; rest: filled, of each row, hw vectors each, what is left of
+    rows: filled, see `_coupled_row`; moved: filled; rest: filled, hw vectors for each row: the remainder of
     G[p, p + 1 .. p + hw] once bins up to p are eliminated; block: row p of the gathered couplings, see `_place`
     """
     h, own, w = sizes
@@ -45,7 +45,7 @@ def _advance(e: Emit, rows: Any, moved: Any, rest: Any, block: Any, low: Any, y:
     sums = [[e.zero] * 3 for _ in BOTH]
 
     def left(n: int, s: int) -> Any:
-        """G[p + n, p + n + s], less what has been taken from it."""
+        """The remainder of G[p + n, p + n + s]."""
         if s not in live[n]:
             live[n][s] = g = e.load(block, n * width * LANES + place(s)) if s <= h else e.zero
             if s <= h:
@@ -128,7 +128,7 @@ def _pair(e: Emit, u: Any, moved: Any, weights: Any, block: Any, z: Any, low: An
     """Rows p and p + 1 of U and of U x_i, all addresses at row p.
 
     u: filled, half + 1 elements a row; moved: filled; block: the gathered couplings, see `_place`
-    weights: rows of B and P, filled; those behind are there; z: the inverse, from row p + 1 on
+    weights: rows of B and P, filled; later rows exist already; z: the inverse, from row p + 1 on
     low: the factor; y: the solution, from row p - hw + 2 on; the rows p - hw and p - hw + 1 are made
     """
     h, own, w = sizes
@@ -141,13 +141,13 @@ def _pair(e: Emit, u: Any, moved: Any, weights: Any, block: Any, z: Any, low: An
 
 
 def _keep_weights(e: Emit, target: Any, sizes: Sizes) -> None:
-    """Of B and P."""
+    """Keep rows of B and P."""
     h, _, w = sizes
     keep_rows(e, target, weights_row(h), [max(2 * h - n, h + 1) for n in range(w)])
 
 
 def _keep_block(e: Emit, target: Any, sizes: Sizes) -> None:
-    """Of a block, whose row 0 is p - hw."""
+    """Keep rows of a block, whose row 0 is p - hw."""
     h = sizes.hw
     keep_rows(e, target, (2 * h + 1) * LANES, [2 * h - n for n in range(2 * h)])
 

@@ -1,7 +1,7 @@
-"""Rows of the elimination of eight fibres at once, written out: gathering, factor, inverse and solutions.
+"""Rows of the elimination of eight fibres at once, unrolled: gathering, factor, inverse and solutions.
 
-All are asked as name(places, hw, own, half), see `Sizes`: `places` are addresses in bytes, and a vector there holds one
-number of eight fibres. What does not depend on a size is asked with 0 for it.
+All are called as name(places, hw, own, half), see `Sizes`: `places` are addresses in bytes, and a vector there holds
+one number of eight fibres. A size on which a function does not depend is given as 0.
 """
 # mypy: disallow-untyped-defs=False
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from gpu_extract.vectors.emit import Emit, written_out
 
 LANES = 8
 ROWS = 8           # bins that are gathered at once
-TINY = 1e-15       # of a bin's own diagonal: smaller pivots are rounding, the bin is decoupled
+TINY = 1e-15       # of a bin's own diagonal: smaller pivots are rounding errors, and the bin is decoupled
 
 
 class Sizes(NamedTuple):
-    """Half-bands of icov and of the fibres' own blocks, own <= hw, and the diagonals of U but for the main one."""
+    """Half-bands of icov and of the fibres' own blocks, own <= hw, and the diagonals of U beside the main one."""
 
     hw: int
     own: int
@@ -55,7 +55,7 @@ def _interleave(e: Emit, target: Any, source: Any, bases: Any, sizes: Sizes) -> 
 
 
 def _deal(e: Emit, target: Any, bases: Any, source: Any, sizes: Sizes) -> None:
-    """The opposite, with rows of half + 1 elements, to target[bases[lane] ..]."""
+    """The reverse of `_interleave`, with rows of half + 1 elements, to target[bases[lane] ..]."""
     starts = _lanes(e, target, bases)
     with e.loop(e.index(sizes.half + 1)) as n:
         rows = [e.step(start, n.index, e.index(ROWS)) for start in starts]
@@ -71,7 +71,7 @@ def _lanes(e: Emit, array: Any, bases: Any) -> list[Any]:
 
 
 def _factor(e: Emit, here: Any, given: Any, sizes: Sizes) -> None:
-    """A row of L D L^T, from those before it; given: the diagonal and what is right of it."""
+    """A row of L D L^T, from those before it; given: the diagonal and the elements to its right."""
     own, stride = sizes.own, factor_row(sizes.own)
     c = [e.load(given, a * LANES) for a in range(own + 1)]
     c[0] = scale = e.where_positive(c[0], c[0], e.one)
@@ -89,7 +89,7 @@ def _factor(e: Emit, here: Any, given: Any, sizes: Sizes) -> None:
 
 
 def _invert(e: Emit, target: Any, low: Any, sizes: Sizes) -> None:
-    """A row of the inverse, z_0 .. z_hw-1, from those behind it (which follow in memory)."""
+    """A row of the inverse, z_0 .. z_hw-1, from those after it."""
     hw, own, stride = sizes.hw, sizes.own, known_row(sizes.hw)
     totals = dict.fromkeys(range(max(own, hw - 1), 0, -1), e.zero)
     first = e.load(low, 0)
@@ -106,9 +106,9 @@ def _invert(e: Emit, target: Any, low: Any, sizes: Sizes) -> None:
 
 
 def keep_rows(e: Emit, target: Any, row: int, counts: list[int]) -> None:
-    """The first vectors of rows, as far as they are asked for again, ROWS rows further on.
+    """Move the first vectors of rows, as far as they are needed again, by ROWS rows.
 
-    row: elements of one; counts: vectors of each that are
+    row: elements of a row; counts: vectors of each that are needed
     """
     for n in reversed(range(len(counts))):
         for place in range(n * row, n * row + counts[n] * LANES, LANES):

@@ -1,6 +1,6 @@
 """The wide band: fibres with far-reaching neighbours, for broad PSFs with strong tails.
 
-Where the coupling between fibres is a few per cent, eliminating next neighbours one by one does not hold. Here the
+If the coupling between fibres is a few per cent, eliminating next neighbours one by one is not accurate. Here the
 neighbours on both sides are eliminated together, as one band matrix ordered by wavelength. The remainder S_i decays
 over several half-bands of icov, and is kept as far as the measured decay requires.
 """
@@ -23,7 +23,7 @@ GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 class WideSchur:
     """S_i in a wide band: (nwave, half + 1) rows of the upper triangle, a bound on its largest eigenvalue, its rung.
 
-    squares: 1'S1, 1'Sx and x'Sx with the right-hand sides (nwave, 2), 1 (0 where a bin has no weight) and x
+    squares: 1'S1, 1'Sx and x'Sx with the right-hand sides (nwave, 2), 1 (0 if a bin has no weight) and x
     tail: the elements cut off by the band, in S's own norm
     cond: bound / cond lies below the spectrum
     sizes: (half + 1,), the largest element of each diagonal, with the main one scaled to 1
@@ -42,9 +42,10 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
     """S of one fibre, or None if no width holds it or it is not positive definite; sides: see WideSchur.squares.
 
     As many neighbours are eliminated as matter. S is made in a width that should hold it; if it does not, in the width
-    that its decay predicts. It is then kept as narrow as its diagonals allow. What the neighbours take is followed as
-    far as the band is wide, then twice as far and so on, until what is left of it is less than the band may cut off:
-    where they see wings alone, beside a mask or the CCD's edge, it falls off far more slowly along them than S does.
+    that its decay predicts. It is then kept as narrow as its diagonals allow. The neighbours' contribution is followed
+    over the width of the band, then twice as far and so on, until its remainder is less than the band may cut off:
+    beside a mask or the edge of the CCD, where neighbours have light in the wings alone, it falls far more slowly than
+    S.
     """
     nfibre, _, nwave, width = icov.shape
     hw, neighbours = width // 2, count_neighbours(icov, fibre, np.ascontiguousarray(sides[:, 1]), limits)
@@ -64,7 +65,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         top = np.abs(band).max(axis=0)
         bound = float(2.0 * top.sum() - top[0])       # on the largest eigenvalue
         band[icov[fibre, 0, :, hw] == 0.0, 0] = bound
-        if not (band[:, 0] > 0.0).all():      # only rounding is left of a bin: S is definite in no width
+        if not (band[:, 0] > 0.0).all():      # only a rounding error is left of a bin: S is definite in no width
             return None
         cond = _cond(band, bound)
         sizes = _sizes(band)
@@ -156,7 +157,7 @@ def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: W
 
 
 def _squares(band: Array, sides: Array) -> Array:
-    """1'S1, 1'Sx and x'Sx over the bins that have weight; sides: (nwave, 2), 1 (0 where a bin has none) and x."""
+    """1'S1, 1'Sx and x'Sx over the bins that have weight; sides: (nwave, 2), 1 (0 if a bin has none) and x."""
     upper = sides.T @ np.einsum("qa,sqa->qs", band, _along(sides.T, band.shape[1]))
     gram = upper + upper.T - sides.T @ (band[:, :1] * sides)
     return np.array([gram[0, 0], gram[0, 1], gram[1, 1]])

@@ -11,7 +11,7 @@ from gpu_extract.lapack import blas, lapack
 from gpu_extract.plan import spread
 
 USUAL_NEIGHBOURS, MANY_NEIGHBOURS, MOST_NEIGHBOURS = 5, 8, 12      # on each side
-THIN = 0.05           # a bin has far less information: of other fibres' bins at the same wavelength
+THIN = 0.05           # of the information in other fibres' bins at the same wavelength: a bin with less is weak
 LITTLE = 1e-4         # a change of S that may be rounding
 
 
@@ -41,10 +41,10 @@ def _places(icov: Array, fibre: int, length: int, x: Array) -> list[int]:
     """Bins around which neighbours are likely to matter most for a fibre.
 
     These are the bin where its coupling to the next fibres is largest, relative to their diagonals; the weakest bin of
-    these three fibres; the bin of its best signal to noise, x being its deconvolved flux; on each side, the bin where
-    its coupling to the next fibre times that fibre's to the second is; and the weakest bin of the fibres within reach,
-    in every stretch of so many bins with a bin far weaker than those of other fibres at its wavelength, as beside a
-    mask: the influence of farther fibres passes through such bins.
+    these three fibres; the bin with its best signal to noise, x being its deconvolved flux; on each side, the bin where
+    its coupling to the next fibre times that fibre's to the second is largest; and, in every stretch of `length` bins
+    that has a bin far weaker than those of other fibres at its wavelength, as beside a mask, the weakest bin of the
+    fibres within reach: the influence of farther fibres passes through such bins.
     """
     hw, first = icov.shape[3] // 2, max(fibre - 1, 0)
     diagonal = icov[:, 0, :, hw]
@@ -71,8 +71,8 @@ def _places(icov: Array, fibre: int, length: int, x: Array) -> list[int]:
 def _count(icov: Array, fibre: int, x: Array, stretch: tuple[int, int], limits: WideLimits) -> int:
     """The smallest number of neighbours beyond which more of them change S and flux by less than `limits` on a stretch.
 
-    Rounding errors are allowed for. All of the bundle if no number up to MOST_NEIGHBOURS is enough, 0 if icov is not
-    definite.
+    Rounding errors are allowed for. It is all of the bundle if no number up to MOST_NEIGHBOURS suffices, and 0 if icov
+    is not definite.
     """
     farthest, seen = max(fibre, len(icov) - 1 - fibre), slice(stretch[0], sum(stretch))
     flux = x[seen][icov[fibre, 0, seen, icov.shape[3] // 2] > 0]
@@ -86,7 +86,7 @@ def _count(icov: Array, fibre: int, x: Array, stretch: tuple[int, int], limits: 
         for n, ring in enumerate(rings[2:], 1):
             low = lapack.dpotrf(covariance, lower=1, clean=1)[0]
             covariance = covariance + ring @ ring.T
-            # the next ring also by itself: masks can make farther rings matter where it does not
+            # the next ring also alone: masks can make farther rings matter if it does not
             for more in (blas.dtrsm(1.0, low, some, lower=1) for some in (ring, np.hstack(rings[n + 1:]))):
                 most_of_all = float((more**2).sum())  # largest eigenvalue of more more', or up to len(more) of it
                 if most_of_all <= LITTLE * len(more) and allowed == 0.0:
@@ -94,7 +94,7 @@ def _count(icov: Array, fibre: int, x: Array, stretch: tuple[int, int], limits: 
                 if not (most_of_all <= allowed
                         or (most_of_all <= allowed * len(more) and np.linalg.eigvalsh(more @ more.T)[-1] <= allowed)):
                     break
-                # of what Q x changes by half is the root's: doc/method-banded.md
+                # half of the change of Q x is that of the root: doc/method-banded.md
                 moved = 0.5 * np.linalg.norm(more @ (more.T @ blas.dtrsm(1.0, low, flux[:, None], lower=1)))
                 if moved > max(limits.shift, allowed):
                     break
@@ -106,7 +106,7 @@ def _count(icov: Array, fibre: int, x: Array, stretch: tuple[int, int], limits: 
 def _told(icov: Array, fibre: int, stretch: tuple[int, int]) -> bool:
     """Whether icov distinguishes the bins of a fibre and its neighbours from one another, on a stretch of bins.
 
-    If it does not distinguish those of neighbours, eliminating them leaves only rounding of S, however S looks.
+    If it does not distinguish those of neighbours, eliminating them leaves only rounding errors of S, however S looks.
     """
     fibres = spread(fibre, fibre + 1, USUAL_NEIGHBOURS, len(icov))
     return told_factor(icov, fibres, (stretch[0], sum(stretch)), TOLD) is not None
@@ -120,11 +120,11 @@ def _extent(matrix: Array) -> float:
 
 
 def _rings(icov: Array, fibre: int, stretch: tuple[int, int], most: int) -> list[Array] | None:
-    """R_n, (bins, ...), with which 0, 1, ... `most` neighbours on each side add R_n R_n' to the fibre's C = S^-1.
+    """R_n, (bins, ...): the n-th neighbours on both sides, n = 0 .. `most`, add R_n R_n' to the fibre's C = S^-1.
 
-    For the bins of a stretch that have weight. With L L' of all fibres, the requested one first and then its neighbours
-    outwards, C = X X' for its own rows X of L'^-1, and R_n are the columns of X that belong to those fibres. None if
-    icov is not definite.
+    Bins are those of a stretch that have weight. With L L' of all fibres, the requested one first and then its
+    neighbours outwards, C = X X' for its own rows X of L'^-1, and R_n are the columns of X that belong to those fibres.
+    None if icov is not definite.
     """
     around = [[j for j in dict.fromkeys((fibre - n, fibre + n)) if 0 <= j < len(icov)] for n in range(most + 1)]
     rows = simd_wide_eliminate.shares(icov, np.array([j for ring in around for j in ring]), stretch)

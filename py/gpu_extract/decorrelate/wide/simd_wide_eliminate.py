@@ -1,10 +1,10 @@
-"""CPU kernels of the wide band: what the neighbours of one fibre take from it, and, on a short stretch of bins, what
-each of them adds to its C = S^-1.
+"""CPU kernels of the wide band: the elimination of the neighbours of one fibre; and, on a short stretch of bins, the
+contribution of each of them to its C = S^-1.
 
 Unknowns of the neighbours are ordered by bins, then fibres, which makes their normal equations A_NN a band matrix. Its
 Cholesky factor L is made by columns of tiles (vectors.tiles), and below it, as further rows, X = A_iN L'^-1 for the
-fibre i itself: S_i = A_ii - X X'. A row of tiles of L is forgotten once it is as far back as the band is wide, one of X
-once it has been followed as far as S_i is wanted. All that is in use stays in the second-level cache.
+fibre i itself: S_i = A_ii - X X'. A row of tiles of L is dropped once it is as far back as the band is wide, and one of
+X once it has been followed as far as S_i is needed. Everything in use stays in the second-level cache.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -15,21 +15,21 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, integer, number, write
 from gpu_extract.vectors.tiles import AT_ONCE, CORNER, EDGE, LANES, SOLVE, SUBTRACT, TILE, multiply
 
-BY_FIBRES, BY_BINS = 0, 1      # what changes slowest in the order of unknowns
+BY_FIBRES, BY_BINS = 0, 1      # the slowest index in the order of unknowns
 COLUMN = 8 * EDGE              # bytes of a tile's column
 NONE = (0, 0, 0)
-GROUP = 4                      # columns of tiles whose products are taken from S together
+GROUP = 4                      # columns of tiles whose products are subtracted from S together
 
 
 @njit(cache=True)
 def tiles_back(wide):
-    """How many tiles a half-band of `wide` columns reaches over, but for the diagonal one."""
+    """How many tiles, beside the diagonal one, a half-band of `wide` columns covers."""
     return (wide + EDGE - 1) // EDGE
 
 
 @njit(cache=True)
 def _start(column):
-    """The column that a sum may start at whose terms before `column` are 0."""
+    """The column at which a sum may start if its terms before `column` are 0."""
     return max(column, 0) // AT_ONCE * AT_ONCE
 
 
@@ -37,7 +37,7 @@ def _start(column):
 def fill(low, tiles, icov, others, column, stretch):
     """A_NN's lower triangle in one column of tiles; bins of weight 0 and beyond the end get 1 on the diagonal.
 
-    stretch: first bin, number of bins, and what changes slowest in the order of unknowns
+    stretch: first bin, number of bins, and the slowest index in the order of unknowns
     """
     nd, nwave, width = icov.shape[1:]
     n, hw, rows = len(others), width // 2, len(tiles)
@@ -100,7 +100,7 @@ def _fill_own(x, icov, pair, place, line):
 
 @njit(cache=True)
 def _factor_corner(corner, place):
-    """The Cholesky factor (see tiles.CORNER) of the 8 x 8 elements from `place` on; False where they are not definite.
+    """The Cholesky factor (see tiles.CORNER) of the 8 x 8 elements from `place` on; False if they are not definite.
 
     corner, place: addresses
     """
@@ -121,7 +121,7 @@ def _factor_corner(corner, place):
 
 @njit(cache=True)
 def factor(low, corners, column, wide):
-    """One column of tiles of L; False where the matrix is not definite."""
+    """One column of tiles of L; False if the matrix is not definite."""
     back, top = tiles_back(wide), column * EDGE
     own = address(low, 0) + ((column % (back + 1)) * (back + 1) + back - column) * 8 * TILE    # of the row's column 0
     for g in range(0, EDGE, LANES):
@@ -142,16 +142,16 @@ def factor(low, corners, column, wide):
 
 @njit(cache=True)
 def follow(x, low, corners, places, wide):
-    """One tile of X, whose elements of A_iN are in place.
+    """One tile of X, which holds its elements of A_iN.
 
-    x: the row's tiles, column k in place k mod their number; places: (column of tiles, the row's first column)
+    x: the row's tiles, column k at place k mod their number; places: (column of tiles, the row's first column)
     """
     back, ring, top = tiles_back(wide), len(x) // EDGE, places[0] * EDGE
     own = address(low, 0) + ((places[0] % (back + 1)) * (back + 1) + back - places[0]) * 8 * TILE
     row = address(x, 0)
     for g in range(0, EDGE, LANES):
         start = min(_start(max(top + g - wide, places[1])), top + g)
-        turn = (top + g) // ring * ring               # the last column that lies in the ring's first place
+        turn = (top + g) // ring * ring               # the last column at the ring's first place
         begin, known = max(start, turn), own + 8 * g
         multiply(row + (top + g - turn) * COLUMN,
                  (row + (start % ring) * COLUMN, known + start * COLUMN, max(turn - start, 0)),
@@ -184,7 +184,7 @@ def _add_up(band, gram, first):
 
 @njit(cache=True)
 def _add_squares(left, x, last, back):
-    """Add to each row's number the squares of a row of tiles' last `back` tiles, the last one of column `last`."""
+    """Add to `left` of each row its squares in the last `back` of a row of tiles, up to column `last`."""
     ring = len(x) // EDGE
     for column in range(max(last + 1 - back, 0) * EDGE, (last + 1) * EDGE):
         place = column % ring * EDGE
@@ -194,7 +194,7 @@ def _add_squares(left, x, last, back):
 
 @njit(cache=True)
 def _eliminate(band, left, icov, pair, reach, works):
-    """See `eliminate`; works: L, X, the products of rows of X, and where tiles of L lie."""
+    """See `eliminate`; works: L, X, the products of rows of X, and the addresses of tiles of L."""
     others = pair[1]
     low, xs, gram, tiles = works
     nwave, hw, n = icov.shape[2], icov.shape[3] // 2, len(others)
@@ -236,16 +236,16 @@ def _eliminate(band, left, icov, pair, reach, works):
 
 
 def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int) -> Array | None:
-    """Take A_iN A_NN^-1 A_Ni of the fibres N = `others` around fibre i = `fibre` off the band; None where A_NN is not
+    """Subtract A_iN A_NN^-1 A_Ni of the fibres N = `others` around fibre i = `fibre` from the band; None if A_NN is not
     definite.
 
     band: (nwave, half + 1), rows of the upper triangle; a row of A_iN L'^-1 is followed for `reach` bins
-    Returns (nwave,) the squares of each row's last elements, of a half-band of A_NN: those that follow are made of them
-    alone. 0 where none follow.
+    Returns (nwave,) the sum of squares of each row's last elements, within a half-band of A_NN: the elements that
+    follow depend on them alone. 0 if none follow.
     """
     hw, n = icov.shape[3] // 2, len(others)
     back = tiles_back((hw + 1) * n - 1)
-    active = (reach + hw + -(-GROUP * EDGE // n)) // EDGE + 3     # rows of X between two times that S is added up
+    active = (reach + hw + -(-GROUP * EDGE // n)) // EDGE + 3     # rows of X between two additions to S
     zeros = Arena().zeros
     works = (zeros((back + 1)**2 * TILE), zeros(active, (back + GROUP) * TILE), zeros(active, active, TILE),
              np.empty(back + 1, dtype=np.int64))
@@ -255,7 +255,7 @@ def eliminate(band: Array, icov: Array, fibre: int, others: IntArray, reach: int
 
 @njit(cache=True)
 def _shares(x, icov, fibres, stretch, works):
-    """See `shares`; x: (rows of tiles, 24 columns); works: L and where its tiles lie, the band it has."""
+    """See `shares`; x: (rows of tiles, 24 columns); works: L, the addresses of its tiles, and its band."""
     low, tiles, wide = works
     own, hw = fibres[0], icov.shape[3] // 2
     corners = np.zeros((EDGE // LANES, CORNER))
@@ -275,10 +275,10 @@ def _shares(x, icov, fibres, stretch, works):
 
 
 def shares(icov: Array, fibres: IntArray, stretch: tuple[int, int]) -> Array | None:
-    """(bins of the stretch, all unknowns): rows of L'^-1 for the first of some fibres; None where icov is not definite.
+    """(bins of the stretch, all unknowns): rows of L'^-1 for the first of `fibres`; None if icov is not definite.
 
-    With L L' of icov for the fibres, one behind the other, on a stretch of bins (first, number). Rows of bins without
-    weight are 0.
+    L L' is icov of the fibres, one after the other, on a stretch of bins (first, number). Rows of bins without weight
+    are 0.
     """
     size, count = stretch[1], -(-len(fibres) * stretch[1] // EDGE)
     apart = np.abs(np.subtract.outer(fibres, fibres)) < icov.shape[1]

@@ -1,12 +1,12 @@
 """CPU kernels: the pole sum of one fibre whose band is wide, eight poles at a time (the lanes of every vector).
 
-What narrow.simd_banded does row by row is done here by blocks of 4 x 4 elements: sixteen sums stay in registers while
-a row of blocks is run through, so that a number is loaded for every second multiplication only. S + t I = L D L^T is
-made panel by panel, its inverse within the band (Takahashi's recursion, by blocks) in its place on the way back. The
-diagonal blocks of the inverse are made symmetric to the last bit: what is not symmetric in them would grow.
+What narrow.simd_banded does row by row is done here by blocks of 4 x 4 elements: sixteen sums stay in registers along a
+row of blocks, so that a number is loaded for every second multiplication only. S + t I = L D L^T is made panel by
+panel, and replaced by its inverse within the band (Takahashi's recursion, by blocks) on the way back. The diagonal
+blocks of the inverse are made exactly symmetric, because any asymmetry would grow.
 
-A panel is a block column: blocks 0 .. reach below the diagonal. While one is worked on, the next is asked for from
-memory. Nothing here depends on the band's width but the counts of loops: one compilation serves all.
+A panel is a block column: blocks 0 .. reach below the diagonal. While one is processed, the next is prefetched. Only
+the counts of loops depend on the band's width: one compilation serves all.
 """
 # mypy: disallow-untyped-defs=False
 from typing import Any
@@ -46,8 +46,8 @@ def _next(e: Emit, target: Any, numbers: Any, left: Any, step: Any, right: Any, 
 def subtract_both(e, targets, left, right, count, second):
     """C = - sum_n A_n B_n, over two runs of A, `count` of the first as NORMAL (see subtract_products), then as TURNED.
 
-    targets: where C goes as [column][row], and as [row][column]; left, right: as in subtract_products
-    second: (A, count) of the second run, which follow each other
+    targets: for C as [column][row], and as [row][column]; left, right: as in subtract_products
+    second: (A, count) of the second run, whose A are contiguous
     """
     below, more = e.parts(second)
     e.call("subtract_both", [*map(e.place, e.parts(targets)), *e.columns(left), e.place(right), count, e.place(below),
@@ -56,10 +56,10 @@ def subtract_both(e, targets, left, right, count, second):
 
 @written_out(LANES)
 def next_block(e, target, numbers, left, right, count, diagonal):
-    """A block of L below the diagonal: S less sum_n A_n B_n (see subtract_products, NORMAL), divided by its panel's
+    """A block of L below the diagonal: S - sum_n A_n B_n (see subtract_products, NORMAL), divided by its panel's
     diagonal block.
 
-    target: where the block goes; numbers: the 16 of S; diagonal: (the diagonal block's factor, its 1/D)
+    target: for the block; numbers: the 16 of S; diagonal: (the diagonal block's factor, its 1/D)
     """
     e.call("next_block", [e.place(target), e.place(numbers), *e.columns(left), e.place(right), count,
                           *map(e.place, e.parts(diagonal))], _next)
@@ -67,9 +67,9 @@ def next_block(e, target, numbers, left, right, count, diagonal):
 
 @njit(cache=True)
 def _spread(corner, y, numbers, shift, sides):
-    """The panel's diagonal block of S + t I and its right sides in all lanes.
+    """The panel's diagonal block of S + t I and its right-hand sides in all lanes.
 
-    corner, y, numbers, shift, sides: addresses of the block, of the group of right sides, and of what goes there
+    corner, y: addresses of the block and of the group of right-hand sides; numbers, shift, sides: of their contents
     """
     for n in range(EDGE * EDGE):
         vwrite(corner + VECTOR * n, vset8(number(numbers + 8 * n)))
@@ -111,7 +111,7 @@ def _factor(places, blocks, shift, sides):
 
 @njit(cache=True)
 def _invert(places, j, count, reach):
-    """Panel j of L becomes that of the inverse, and the right sides of its bins the solutions."""
+    """Panel j of L becomes that of the inverse, and the right-hand sides of its bins become the solutions."""
     panels, _, inverses, y, v, z = places
     size, below = (reach + 1) * SQUARE, min(reach, count - 1 - j)
     panel = panels + j * size
@@ -147,13 +147,13 @@ def _add_up(out, panel, y, weight):
 
 
 def make_works(count: int, reach: int) -> tuple[np.ndarray, ...]:
-    """Work arrays for `count` panels, holding anything: L or inverse, D, 1/D, right sides, and two of a panel each."""
+    """Undefined work arrays for `count` panels: L or inverse, D, 1/D, right-hand sides, and two of a panel each."""
     arena = Arena()
     return tuple(arena.take(size) for size in _sizes(count, reach))
 
 
 def part_of(works: tuple[np.ndarray, ...], count: int, reach: int) -> tuple[np.ndarray, ...]:
-    """The same for a smaller reach, in the same memory; what is in there does not matter."""
+    """The same for a smaller reach, in the same memory; their contents do not matter."""
     return tuple(work[:size] for work, size in zip(works, _sizes(count, reach), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Windows: ranges of bins beside the edge of the CCD and beside masks where S is made without approximation.
+"""Windows: ranges of bins beside the edge of the CCD and beside masks in which S is made without approximation.
 
 Around a bin whose spot is almost entirely off the CCD, or almost entirely masked, second order in the coupling is
 insufficient, and S decays over forty bins instead of twenty (doc/method-banded.md). The rest of the fibre has a narrow
@@ -26,18 +26,18 @@ from gpu_extract.vectors import transpose
 STANDS_OUT = 4.0    # times the median along the fibre: only a stronger coupling makes a window
 ENDS = 2            # half-bands of icov from the first and the last bin with weight: there, where the CCD may end,
 WEAK = 0.05         # bins with less than this share of the fibre's median information
-OF_WEAK = 0.25      # have windows from this share of the limits on: the same correlation tells more, see AMPLIFIED
+OF_WEAK = 0.25      # have windows from this share of the limits on: correlations have a larger effect, see AMPLIFIED
 MARGIN = 4          # half-bands of icov from such a bin to the end of its window
 PAD = 3             # additional half-bands solved with it,
-SHORTEST_PAD = 30  # or, if that is more, one and this many bins: the widest of the narrow bands
+SHORTEST_PAD = 30  # or, if that is more, one half-band and this many bins: the widest of the narrow bands
 LONGEST = 160       # bins of one fibre's window
 LONGEST_STRETCH = 320  # bins of all fibres' windows together
 MOST_STRETCHES = 6  # stretches in a bundle
 DISTANT = 2e-10     # correlation of fibres beyond the next that is neglected: S changes by 0.6 to 3 times that
-FAINT = 2e-11       # S beyond the band that a window may drop, the diagonal scaled to 1: other bins leave as much
+FAINT = 2e-11       # elements of scaled S beyond the band that a window may drop: other bins drop as much
 SAME = 1e-15        # allowed difference of a band element outside the window: rounding
 REACH = 8           # most fibres that take part on each side: each adds a factor theta of the coupling,
-AMPLIFIED = 64.0    # at most (64 c)^2, c the largest correlation: (1 to 7 c)^2 where S is well conditioned, up to
+AMPLIFIED = 64.0    # at most (64 c)^2, c the largest correlation: (1 to 7 c)^2 if S is well conditioned, up to
                     # (44 c)^2 at the edge of the CCD and beside masks (measured, on r0 and on simulated frames)
 NOTHING = 1e-16     # change of S, in its own norm, by fibres that take no part: less than rounding
 
@@ -46,7 +46,7 @@ NOTHING = 1e-16     # change of S, in its own norm, by fibres that take no part:
 class Window:
     """Bins first .. last - 1 of a fibre; exact: (m, m), S of bins start, start + 1, ... around them.
 
-    fibres: lo .. hi - 1, those that took part in it; diagonal: (m,) of icov
+    fibres: lo .. hi - 1, the fibres that took part; diagonal: (m,) of icov
     Bins without weight are decoupled, with 1 on the diagonal.
     """
 
@@ -59,12 +59,12 @@ class Window:
 
     @cached_property
     def tells(self) -> bool:
-        """Whether it distinguishes its bins (decorrelate.weak)."""
+        """Whether S in the window distinguishes its bins (decorrelate.weak)."""
         return whole_tells(self.exact, self.diagonal)
 
     @cached_property
     def kept(self) -> float:
-        """The least share of icov's diagonal that S has in a bin."""
+        """The least share of icov's diagonal that S keeps in a bin."""
         lit = self.diagonal > 0.0
         return float((self.exact.diagonal()[lit] / self.diagonal[lit]).min(initial=np.inf))
 
@@ -132,7 +132,7 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
         stands_out = correlations[i] > limit
         doubtful = np.nonzero((correlations[i] > OF_WEAK * limit) & ~stands_out)[0]
         stands_out[doubtful] = _weak_ends(diagonal[i], doubtful, hw) | _weak_ends(diagonal[i + 1], doubtful, hw)
-        strong[i:i + 4] |= stands_out    # of both fibres, and of the next: the two contribute to these as well
+        strong[i:i + 4] |= stands_out    # for both fibres and the next ones, to which the two contribute as well
     strong = strong[1:-1]
     wanted: dict[int, list[tuple[int, int]]] = {}
     for fibre in np.nonzero(strong.any(axis=1))[0].tolist():
@@ -145,18 +145,17 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
 
 
 def _weak_ends(diagonal: Array, bins: IntArray, hw: int) -> np.ndarray:
-    """(n,) bool: which of some bins of a fibre are weak and beside its first or last one with weight, where the CCD may
-    end."""
+    """(n,) bool: whether bins of a fibre are weak and near its first or last bin with weight, where the CCD may end."""
     alive = diagonal > 0.0
     first, last = alive.argmax(), len(alive) - 1 - alive[::-1].argmax()
     ends = (bins < first + ENDS * hw) | (bins > last - ENDS * hw)
-    if not ends.any():       # the median takes longer than all else
+    if not ends.any():       # the median takes longer than everything else
         return ends
     return ends & (diagonal[bins] < WEAK * np.median(diagonal))
 
 
 def _limit(correlations: Array, coupled: float) -> float:
-    """The correlation above which a bin makes a window; the median of most fibres is far below any that matters."""
+    """The correlation above which a bin needs a window; the median of most fibres is far below any that matters."""
     if 2 * np.count_nonzero(correlations <= coupled / STANDS_OUT) > len(correlations):
         return coupled
     return max(coupled, STANDS_OUT * float(np.median(correlations)))
@@ -260,7 +259,7 @@ def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Arra
 
 
 def _singles(joint: Array, size: int) -> list[Array] | None:
-    """The complement of each of some fibres, from their joint complement."""
+    """The complement of each fibre, from their joint complement."""
     count = len(joint) // size
     if count == 1:
         return [joint]

@@ -1,12 +1,12 @@
-"""CPU kernels: a dense block tridiagonal matrix, fibre by fibre, of some hundred bins: its blocks, and one of them
-eliminated from the next.
+"""CPU kernels: a dense block tridiagonal matrix, fibre by fibre, of some hundred bins: its blocks, and the elimination
+of one from the next.
 
     out -= G P^-1 G^T:   P = L L^T,   H = G L^-T,   out -= H H^T
 
-as one Cholesky factorisation that stops after P's columns. BLAS and LAPACK need four calls for it, and none of them
-knows that G couples near bins only, so that half of H is zero: with that each part is a third of a product of full
-blocks. Matrices lie column by column, their sizes whole vectors. All sums are products of tiles of 24 rows and 8
-columns, which stay in registers, from the first to the last column in turn.
+is one Cholesky factorisation that stops after P's columns. BLAS and LAPACK need four calls for it, and do not use that
+G couples near bins only, so that half of H is zero and each part costs a third of a product of full blocks. Matrices
+are stored column by column, their sizes are whole vectors. All sums are products of tiles of 24 rows and 8 columns,
+which stay in registers, from the first to the last column in turn.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -24,16 +24,16 @@ GROUPS = 3         # vectors of rows in a tile
 
 @njit()
 def _block(out, icov, rows, columns):
-    """Fill `out` with icov of some fibres (first, last) against others on all bins, fibre by fibre.
+    """Fill `out` with icov of fibres `rows` (first, last) against `columns` on all bins, fibre by fibre.
 
-    out: (rows step, columns step), column by column in memory; bins from nwave on have nothing
-    Of diagonal blocks (rows = columns) the lower triangle is made; rows without anything get 1 on the diagonal.
+    out: (rows step, columns step), column by column in memory; bins from nwave on are empty
+    Of diagonal blocks (rows = columns) only the lower triangle is made; empty rows get 1 on the diagonal.
     """
     nd, nwave, width = icov.shape[1:]
     high, wide, hw, size = rows[1] - rows[0], columns[1] - columns[0], width // 2, out.shape[0]
     step, diagonal = size // high, rows[0] == columns[0]
     base, given = address(out, 0), address(icov, 0)
-    out.T[:] = 0.0          # as it lies in memory
+    out.T[:] = 0.0          # in the order of memory
     for n in range(wide):
         for m in range(n if diagonal else 0, high):
             d = columns[0] + n - rows[0] - m
@@ -94,7 +94,7 @@ def _quotient(e, target, step, corner, corner_step, inverses):
 
 @written_out(LANES)
 def _divide(e, target, corner, inverses):
-    """Eight rows and columns X of `target` become X L^-T, L a corner on the diagonal; inverses: of L's diagonal.
+    """Eight rows and columns X of `target` become X L^-T, L is a corner on the diagonal; inverses: of L's diagonal.
 
     target, corner: as in `_subtract`; inverses: an address
     """
@@ -114,7 +114,7 @@ def _tiles(target, left, right, count, rows):
 
 @njit()
 def _corner(place, step, inverses):
-    """The Cholesky factor of eight rows and columns on the diagonal; whether they are definite."""
+    """The Cholesky factor of eight rows and columns on the diagonal; returns whether they are definite."""
     for c in range(LANES):
         column = place + c * step
         for m in range(c):
@@ -158,9 +158,9 @@ def _panel(pivot, coupling, first, reach, inverses):
 
 @njit()
 def eliminate(out, coupling, pivot, reach):
-    """out -= G P^-1 G^T; False, and nothing of use, where P is not definite.
+    """out -= G P^-1 G^T; False, with undefined results, if P is not definite.
 
-    All are in the order of Fortran, sizes m and n multiples of LANES, and of out and P lower triangles count.
+    All are in Fortran order, m and n are multiples of LANES, and only the lower triangles of out and P are used.
     out: (m, m); coupling: (m, n), G, overwritten, 0 where its column is more than `reach` before its row
     pivot: (n, n), P, overwritten
     """
@@ -180,9 +180,9 @@ def eliminate(out, coupling, pivot, reach):
 
 @njit()
 def _join(out, forward, backward, own, size):
-    """out = forward + backward - own, both triangles; of the others the lower one is given.
+    """out = forward + backward - own, both triangles, from the lower triangles of the others.
 
-    out: (n, n), made of blocks of `size` rows and columns, which in the others are as large as whole vectors
+    out: (n, n), made of blocks of `size` rows and columns; in the others blocks are padded to whole vectors
     """
     more, n = padded(size) - size, len(out)
     for c in range(n):
@@ -194,25 +194,25 @@ def _join(out, forward, backward, own, size):
                 out[c, r] = forward[row, column] + backward[row, column] - own[row, column]
         for r in range(c, end):
             out[r, c] = out[c, r]
-        if c + 1 == end and end < n:        # the rest of eight rows becomes columns
+        if c + 1 == end and end < n:        # the rest of eight rows is transposed to columns
             corner = address(out, (end - LANES) * n + end), address(out, end * n + end - LANES)
             turn(corner[1], 8 * n, corner[0], 8 * n, LANES, n - end)
 
 
 @njit()
 def _matrix(room, rows, columns):
-    """A matrix, column by column, at the beginning of some room."""
+    """A matrix, column by column, at the beginning of `room`."""
     return room[:rows * columns].reshape((columns, rows)).T
 
 
 @njit(cache=True)
 def complements(out, kept, places, icov, groups):
-    """The complements of some groups of fibres; False where icov is not definite.
+    """The complements of groups of fibres; False if icov is not definite.
 
-    out: (count, (joint nwave)^2), of each group the beginning is filled, (n, n)
-    kept: (count, (joint step)^2), places: (3, (joint step)^2), for the work, step: nwave in whole vectors
-    groups: (fibres in each, or fewer in the last one; first and last of those that are wanted)
-    All groups before one are eliminated from it, one after the other, and so are all behind it.
+    out: (count, (joint nwave)^2), the beginning for each group is filled, (n, n)
+    kept: (count, (joint step)^2), places: (3, (joint step)^2), scratch memory; step: nwave in whole vectors
+    groups: (fibres in each, or fewer in the last one; first and last of the requested groups)
+    All groups before one are eliminated from it, one after the other, and so are all after it.
     """
     joint, first, last = groups
     nfibre, nd, nwave, width = icov.shape

@@ -1,4 +1,4 @@
-"""CPU kernels: how much of a window (see simd_windows) a fibre needs, and what that leaves out."""
+"""CPU kernels: how much of a window (see simd_windows) a fibre needs, and what is left out."""
 # mypy: disallow-untyped-defs=False
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, vabs, vadd, vfma, vfold, vread8, vset8, vsum
@@ -8,10 +8,10 @@ LANES = 8
 
 @njit(cache=True)
 def trimmed(band, exact, roots, places, least):
-    """The range of bins within first .. last - 1 that a window has to have, or those where it has to have none.
+    """The range of bins within first .. last - 1 that a window needs, or these if it needs none.
 
-    It has all pairs of bins where S, the diagonal scaled to 1, is beyond the band and above least[0], or differs from
-    what the band has by more than least[1]. Other arguments as in `put`, before it.
+    It includes all pairs of bins whose element of S, with the diagonal scaled to 1, is beyond the band and above
+    least[0], or differs from that of the band by more than least[1]. Other arguments are those of `put`, before it.
     """
     first, last, start, _ = places
     half, low, high = band.shape[1] - 1, last, first
@@ -26,7 +26,7 @@ def trimmed(band, exact, roots, places, least):
 
 @njit()
 def _sums(values, roots, x, count):
-    """Sums of |v|, |v| times roots, v and v x of so many numbers; all are addresses."""
+    """Sums of |v|, |v| times roots, v and v x over `count` numbers; arguments are addresses."""
     size = scaled = plain = moved = vset8(0.0)
     whole = max(count, 0) // LANES * LANES
     for k in range(0, 8 * whole, 8 * LANES):
@@ -43,17 +43,17 @@ def _sums(values, roots, x, count):
 
 @njit(cache=True)
 def put(band, taken, rest, exact, x, roots, places):
-    """Put a fibre's window into its band, and measure what that leaves out.
+    """Put a fibre's window into its band, and measure what is left out.
 
     band, taken: (nwave, half + 1), S and U to second order; within the window band becomes S, taken 0
-    rest: (nwave,), -U x, becomes that of `taken` as it is now; in the window, what S has outside of it and of the band,
-        times x
-    exact: (n, n), S of bins start .. start + n - 1; x, roots: (nwave,), 1 / sqrt of icov's diagonal, 0 where that is 0
+    rest: (nwave,), -U x, updated for the new `taken`; in the window, x times the elements of S outside both the window
+        and the band
+    exact: (n, n), S of bins start .. start + n - 1; x, roots: (nwave,), 1 / sqrt of icov's diagonal, 0 if that is 0
     places: (first, last, start, hw)
-    Bins without weight are decoupled in `exact`. Returns, the diagonal scaled to 1, the largest row sum of what the
-    window has beyond the band; the largest element beyond the band from the window outwards; the largest row sum of
-    what S differs by just outside of the window; and, as they are, the largest row sum of what has changed in the
-    window; 1'E1, 1'Ex and x'Ex, E what the window has beyond the band.
+    Bins without weight are decoupled in `exact`. Returns, with the diagonal scaled to 1: the largest row sum of the
+    window beyond the band; the largest element beyond the band from the window outwards; the largest row sum of the
+    difference of S just outside the window. Without scaling: the largest row sum of the change in the window; 1'E1,
+    1'Ex and x'Ex, where E are the elements of the window beyond the band.
     """
     first, last, start, hw = places
     half, stop = band.shape[1] - 1, start + len(exact)

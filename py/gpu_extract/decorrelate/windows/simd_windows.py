@@ -1,16 +1,15 @@
-"""CPU kernels: stretches of bins (windows) within which a fibre's S is kept whole, for eight poles at a time.
+"""CPU kernels: stretches of bins (windows) within which all of a fibre's S is kept, for eight poles at a time.
 
-Beside the CCD's edge and beside masks S decays slowly, over some 40 bins instead of 20; elsewhere a narrow band holds.
-L D L^T leaves the profile of a matrix as it is. So a band elimination can stop where such a window begins,
-a dense elimination can do the window's columns, which reach to its end or as far as the band does, whichever is
-farther, and the band elimination can go on from there. The inverse comes back the same way: Takahashi's recursion asks
-for no element outside that profile. Exact for a matrix that is a band outside the windows and anything within.
+Beside the edge of the CCD and beside masks S decays slowly, over some 40 bins instead of 20; elsewhere a narrow band
+holds. L D L^T preserves the profile of a matrix. So the band elimination stops where a window begins. A dense
+elimination does the window's columns, which extend to the farther of its end and the end of the band; then the band
+elimination continues. The inverse returns the same way: Takahashi's recursion needs no element outside that profile.
+The result is exact for a matrix that is a band outside the windows and anything within.
 
-Rows of the band's work array are those of narrow.simd_banded: D, l_1 .. l_half (later z_0 .. z_wide), right sides, each
-a vector of eight lanes. A window is done by panels of four columns, as wide.simd_wide_poles does a whole fibre:
-element (i, j) of the panels couples bins first - before + i and first - before + j, where `before` bins that are
-coupled to nothing make the number of columns a multiple of four. The tail are the bins after the window that the band
-reaches.
+Rows of the band's work array are those of narrow.simd_banded: D, l_1 .. l_half (later z_0 .. z_wide), right-hand sides,
+each a vector of eight lanes. A window is done by panels of four columns, as wide.simd_wide_poles does a whole fibre:
+element (i, j) of the panels couples bins first - before + i and first - before + j, where `before` uncoupled bins make
+the number of columns a multiple of four. The tail are the bins after the window that the band reaches.
 """
 # mypy: disallow-untyped-defs=False
 from collections.abc import Iterable, Sequence
@@ -45,7 +44,8 @@ def _element(i, j, height):
 
 @njit()
 def _start(columns, dense, band, sides, shift, panel, sizes):
-    """A panel of S + t I in all lanes, and its right sides; all as in `factor`; sizes: (first, size, half, wide)."""
+    """A panel of S + t I and its right-hand sides in all lanes; arguments as in `factor`; sizes: (first, size, half,
+    wide)."""
     first, size, half, wide = sizes
     (before, panels, height), (low, _, _, y, _, _) = _parts(columns, size, wide)
     last = height if panel >= panels - (height - panels) else panels
@@ -69,7 +69,7 @@ def _start(columns, dense, band, sides, shift, panel, sizes):
 
 @njit()
 def _from_before(columns, work, panel, sizes):
-    """Subtract what the bins of the band before the window leave in a panel and its right sides."""
+    """Subtract the contributions of the band's bins before the window from a panel and its right-hand sides."""
     first, size, half, wide = sizes
     (before, _, height), (low, _, _, y, _, _) = _parts(columns, size, wide)
     stride = (wide + 1 + SIDES) * VECTOR
@@ -92,14 +92,14 @@ def _from_before(columns, work, panel, sizes):
 def factor(columns, work, dense, band, sides, shift, places):
     """L D L^T of a window's columns and the forward substitution of its bins.
 
-    columns: work space (see `room`), filled: L by panels, D, 1/D, and the right sides divided by D
+    columns: work space (see `room`), filled: L by panels, D, 1/D, and the right-hand sides divided by D
     work: of narrow.simd_banded, whose rows before the window are done; those of the window are filled
     dense: (size^2,), S within the window; band: (nwave, half + 1); sides: (nwave, SIDES); shift: (LANES,)
     places: (first, size, half, wide)
     """
     first, size, half, wide = places
     (before, panels, height), (low, pivots, inverses, y, row, _) = _parts(columns, size, wide)
-    step, ends = height * SQUARE, max(panels - (height - panels), 0)        # from there on columns reach beyond
+    step, ends = height * SQUARE, max(panels - (height - panels), 0)        # from there on columns extend beyond
     for j in range(panels):
         _start(columns, dense, band, sides, shift, j, places)
         if j * EDGE < before + half:
@@ -131,14 +131,14 @@ def factor(columns, work, dense, band, sides, shift, places):
 
 @njit()
 def _weigh(first, count, weight):
-    """Multiply `count` vectors, from address `first` on, by the weights."""
+    """Multiply `count` vectors from address `first` on by the weights."""
     for place in range(first, first + count * VECTOR, VECTOR):
         vwrite(place, vmul(vread8(place), vread8(address(weight, 0))))
 
 
 @njit()
 def _tail(columns, work, sizes):
-    """The inverse and the solutions of the bins just after the window, where the window's recursion wants them."""
+    """Copy the inverse and the solutions of the bins just after the window to its own panels."""
     first, size, half, wide = sizes
     (_, panels, height), (low, _, _, y, _, _) = _parts(columns, size, wide)
     stride = (wide + 1 + SIDES) * VECTOR
@@ -165,11 +165,11 @@ def _add_up(out, row, wide):
 
 @njit(cache=True)
 def invert(columns, work, out, weight, places, ndiag):
-    """A window's columns of L become those of the inverse, right sides the solutions; all is added into `out`.
+    """A window's columns of L become those of the inverse, right-hand sides the solutions; all are added to `out`.
 
-    All are times the poles' weights, as the inverse and the solutions after the window already are: they are linear in
-    1/D, which is weighted at first. Otherwise as in `factor`; the rows of `work` after the window are those of the
-    inverse, and those of the window become it.
+    All include the poles' weights, as the inverse and the solutions after the window already do: they are linear in
+    1/D, which is weighted first. Otherwise as in `factor`; the rows of `work` after the window are those of the
+    inverse, and those of the window become so.
     out: (nwave, at least SIDES + ndiag + 1); weight: (LANES,)
     """
     first, size, half, wide = places
@@ -207,20 +207,20 @@ def invert(columns, work, out, weight, places, ndiag):
 
 
 def room(sizes: Iterable[int], wide: int) -> int:
-    """Elements of the columns of windows of so many bins."""
+    """Elements of the columns of windows of these sizes."""
     heights = [-(-n // EDGE) - (-wide // EDGE) for n in sizes]
     return sum(h * ((h + 2) * BLOCK + 2 * PIVOTS + GROUP) for h in heights)
 
 
 def packed(fibres: Sequence[Sequence[tuple[int, Array]]], wide: int,
            columns: Array) -> tuple[tuple[IntArray, Array, Array], IntArray]:
-    """Windows of some fibres as the kernels take them.
+    """Windows of fibres in the form for the kernels.
 
-    fibres: of each its windows, (first bin, S within: (n, n)) in the order of their bins; columns: work space, the
-    `room` of any one of them
+    fibres: the windows of each, (first bin, S within: (n, n)) in the order of their bins; columns: work space, the
+    `room` for any of them
     Returns edges (fibres + windows, 4): first, last + 1, first elements in `dense` and in `columns`, for each fibre
-    after a row of zeros for the start of the band; dense: all S one after the other; columns. And (fibres + 1,) the
-    rows of edges at which the fibres begin.
+    after a row of zeros for the start of the band; dense: all S one after the other; columns. Also returns (fibres +
+    1,), the first row of edges of each fibre.
     """
     starts = np.cumsum([0, *(1 + len(windows) for windows in fibres)])
     edges, size = np.zeros((starts[-1], 4), dtype=np.int64), 0
