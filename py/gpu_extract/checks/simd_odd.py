@@ -1,4 +1,4 @@
-"""CPU kernel: in which rows of an image is there a value or an inverse variance to be looked at."""
+"""CPU kernel: rows of an image with a suspect value or inverse variance."""
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
@@ -7,10 +7,10 @@ from gpu_extract.kernels.compiled import njit
 
 @njit(cache=True)
 def look(rows, ivar, pix, columns, limits):
-    """rows: (ny,) bool, whether ivar < 0, ivar > limits[0], ivar pix^2 > limits[1] or any of it is NaN in a row.
+    """Fill rows, (ny,) bool: whether ivar < 0, ivar > limits[0], ivar pix^2 > limits[1], or a NaN occurs in a row.
 
-    ivar, pix: whole images; columns: (first, last) of those looked at
-    In float64 whatever the image is: a float32 may be 3e38, and its square is not one.
+    ivar, pix: whole images; columns: (first, last) of the searched ones
+    Computed in float64 for every image, because the square of a float32 may overflow it.
     """
     most, highest = limits
     first, last = columns

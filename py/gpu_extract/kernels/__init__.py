@@ -1,4 +1,4 @@
-"""Kernels: how they are compiled, and kept by the rules of kernel_store."""
+"""Kernels: how they are compiled, and cached by the rules of kernel_store."""
 from gpu_extract.kernels.kernel_cache import install
 
 install()

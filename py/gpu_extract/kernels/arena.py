@@ -1,4 +1,4 @@
-"""Work arrays that are made once and used again: fresh memory costs more than much of what is done in it."""
+"""Work arrays that are allocated once and reused: new memory costs more than much of the work in it."""
 import math
 import threading
 from collections.abc import Iterator
@@ -9,21 +9,21 @@ import numpy as np
 from gpu_extract.arrays import Array
 
 LINE = 8           # float64 in a cache line
-BLOCK = 1 << 19    # elements of a block at least: 4 MB come in huge pages
-# A block is larger by 1 / SPARE than what was asked for: a bundle of a slightly broader band then finds room in it.
-# What is not used takes no memory. Another 70 MB of new pages would take 0.3 s on a virtual machine.
+BLOCK = 1 << 19    # least elements of a block: 4 MB come in huge pages
+# A block is larger by 1 / SPARE than requested, so that a bundle with a slightly broader band fits as well. The unused
+# part takes no memory, whereas another 70 MB of new pages would take 0.3 s on a virtual machine.
 SPARE = 4
 
 
 class Arena:
-    """Hands out arrays that start on a cache line and hold anything; all are given back at once."""
+    """Provides undefined arrays that start on a cache line; all are given back at once."""
 
     def __init__(self) -> None:
         self._blocks: list[np.ndarray] = []
         self._block, self._used = 0, 0
 
     def take(self, *shape: int) -> Array:
-        """An array of this shape; its content is whatever was there before."""
+        """An array of this shape with undefined content."""
         size = math.prod(shape)
         room = -(-size // LINE) * LINE
         while self._block < len(self._blocks) and self._used + room > len(self._blocks[self._block]):
@@ -53,7 +53,7 @@ _idle = threading.local()
 
 @contextmanager
 def borrowed() -> Iterator[Arena]:
-    """One of this thread's arenas while the block runs; what was taken from it must not be used afterwards."""
+    """Context that provides one of this thread's arenas; arrays from it must not be used afterwards."""
     if not hasattr(_idle, "arenas"):
         _idle.arenas = []
     arena = _idle.arenas.pop() if _idle.arenas else Arena()
@@ -65,5 +65,5 @@ def borrowed() -> Iterator[Arena]:
 
 
 def forget() -> None:
-    """Give this thread's idle arenas back to the system: what follows may need the memory more."""
+    """Give this thread's idle arenas back to the system, if the next steps need the memory."""
     _idle.arenas = []

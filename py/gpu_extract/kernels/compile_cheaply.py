@@ -1,8 +1,8 @@
-"""numba's njit, made cheap to compile: what kernels/compiled.py uses with versions of numba that it was tested with.
+"""numba's njit, made cheap to compile; kernels/compiled.py uses it with tested versions of numba.
 
-Half of the time that numba takes goes into what kernels do not need: passes over syntax that they do not use, machine
-code and wrappers of functions that only compiled code calls, Python's search for garbage in the compiler's own data.
-The mathematics is numba's; see compile_parts for what is made of it.
+Half of numba's time is spent on work that kernels do not need: passes over syntax that they do not use, machine code
+and wrappers of functions that only compiled code calls, Python's garbage collection in the compiler's own data. The
+generated arithmetic is numba's; compile_parts assembles it.
 """
 import gc
 from collections.abc import Callable, Iterator
@@ -27,14 +27,14 @@ _UNUSED = (untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untype
            typed_passes.NoPythonSupportedFeatureValidation, typed_passes.AnnotateTypes,
            typed_passes.NopythonRewrites, typed_passes.DumpParforDiagnostics)
 _ONCE = untyped_passes.DeadBranchPrune      # numba runs it three times
-# numba's pass -> ours, without what the next ones do again: numba finds out after each pass which variables live where.
-# Only what writes the machine code down needs it, and the pass before that (`ir_legalization`) finds it out once more;
-# generators, which need it, are left to numba
+# numba's pass -> ours, without the analysis of variable lifetimes that numba repeats after each pass. Only the
+# generation of machine code needs it, and the pass before (`ir_legalization`) makes it once more; generators, which
+# need it, are left to numba
 SHORTER: dict[type, type] = {}
 
 
 def _in_place_of(numbas: Any) -> Callable[[Callable[[Any, Any], None]], None]:
-    """The decorator of what is done instead of a pass of numba's, but for generators."""
+    """A decorator of a function that replaces a pass of numba's, except for generators."""
     def decorate(work: Callable[[Any, Any], None]) -> None:
         def run_pass(self: Any, state: Any) -> bool:
             if state.func_id.is_generator:
@@ -63,13 +63,13 @@ def _single_assignment(numbas: Any, state: Any) -> None:
 
 @_in_place_of(typed_passes.PreLowerStripPhis)
 def _no_phis(numbas: Any, state: Any) -> None:
-    """Make assignments of what was joined."""
+    """Replace joins by assignments."""
     state.func_ir = numbas._strip_phi_nodes(state.func_ir)
     state.func_ir._definitions = build_definitions(state.func_ir.blocks)
 
 
 class _Ours(CPU):
-    """The CPU again: what numba has in Python for it is compiled as parts, too."""
+    """The CPU, with numba's own Python functions for it compiled as parts as well."""
 
 
 class _Compiler(CompilerBase):
@@ -102,7 +102,7 @@ class _WholeCompiler(_Compiler):
 
 
 class _Part(CPUDispatcher):
-    """A function for those that are compiled with it."""
+    """A function that kernels call."""
 
     def add_overload(self, cres: Any) -> None:
         self.overloads[tuple(cres.signature.args)] = cres      # not for calls from Python
@@ -113,7 +113,7 @@ class _Part(CPUDispatcher):
 
 
 class _Kernel(CPUDispatcher):
-    """What Python calls; its part is what compiled code calls."""
+    """A kernel, which Python calls; compiled code calls its part."""
 
     def __init__(self, py_func: Any, locals: Any = None, targetoptions: Any = None):      # as numba unpickles it
         super().__init__(py_func, locals, targetoptions, pipeline_class=_WholeCompiler)
@@ -132,7 +132,8 @@ class _Kernel(CPUDispatcher):
 
 @contextmanager
 def _no_search_for_garbage() -> Iterator[None]:
-    """The compiler makes millions of objects and little garbage; to look for it takes a fifth of the time."""
+    """Context without garbage collection: the compiler makes millions of objects and little garbage, and collecting it
+    takes a fifth of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -147,7 +148,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbas_own(**options: Any) -> Callable[[Any], _Part]:
-    """The decorator of what numba has in Python: all of its syntax is allowed there."""
+    """The decorator of numba's own Python functions, in which all syntax is allowed."""
     return lambda function: _Part(function, targetoptions=_options(options), pipeline_class=_Compiler)
 
 
@@ -158,7 +159,7 @@ def njit(*, cache: bool = False, loops: bool = True, **options: Any) -> Callable
     """numba.njit for kernels and their parts. Other threads of Python may run beside a kernel; a division by zero gives
     infinity, not an error.
 
-    loops: False: LLVM does not look for loops to make vectors of, in a kernel whose loops are made of vectors already
+    loops: whether LLVM searches for loops to vectorise; False for a kernel whose loops consist of vectors already
     """
     def decorate(function: Any) -> _Kernel:
         made = _Kernel(function, targetoptions=_options({"nogil": True, "error_model": "numpy", **options}))

@@ -1,7 +1,7 @@
 """numba's two contexts, of types and of the machine, with a memory.
 
-numba asks the same question thousands of times: of which type a sum of two types is, which code makes it, how large
-it is, whether another library has been loaded meanwhile. Here each is answered once.
+numba requests the same facts thousands of times: the type of a sum of two types, the code for it, its size, whether
+another library was loaded meanwhile. Here each is determined once.
 """
 from collections.abc import Callable
 from copy import copy
@@ -14,7 +14,7 @@ from gpu_extract.kernels.compile_text import Memory, own_code, part_of
 
 
 class _Lasting:
-    """Loads what libraries have registered only where there is more than before."""
+    """Loads what libraries have registered only if there is more than before."""
 
     _loaded: tuple[int, ...] | None = None
 
@@ -29,7 +29,7 @@ class _Lasting:
 
 
 class _Typing(_Lasting, typing.Context):
-    """The types of what functions of numba's give."""
+    """The types of results of numba's functions."""
 
     def __init__(self) -> None:
         raise NotImplementedError       # it is made of numba's
@@ -40,14 +40,14 @@ class _Typing(_Lasting, typing.Context):
         key = id(func), *map(id, args)
         known = self._resolved.get(key)
         if known is None:
-            known = super().resolve_function_type(func, args, kws), func, args      # kept: an id is of what lives
+            known = super().resolve_function_type(func, args, kws), func, args      # kept alive: their ids are the key
             if known[0] is not None:
                 self._resolved[key] = known
         return known[0]
 
 
 class _Context(_Lasting, CPUContext):
-    """What types are on the machine, and which code there is."""
+    """The representation of types on the machine, and the available code."""
 
     _known: ClassVar[dict[Any, Any]] = {}
     nrt = property(lambda self: Memory(self, self.enable_nrt))
@@ -59,7 +59,7 @@ class _Context(_Lasting, CPUContext):
         return self._remembered(("alignment", str(ty)), super().get_abi_alignment, ty)[0]
 
     def is_counted(self, ty: Any) -> bool:
-        """Whether a type has references that numba counts."""
+        """Whether numba counts references of a type."""
         return self._remembered(("counted", id(ty)), self._is_counted, ty)[0]
 
     def _is_counted(self, ty: Any) -> Any:
@@ -84,12 +84,12 @@ class _Context(_Lasting, CPUContext):
 
     def _remembered(self, key: Any, find: Callable[[Any], Any], of: Any) -> Any:
         if key not in self._known:
-            self._known[key] = find(of), of     # kept: an id is of what lives
+            self._known[key] = find(of), of     # kept alive: its id may be in the key
         return self._known[key]
 
 
 def _ours_first(context: Any, signature: Any, numbas: Callable[[], Any], code: Any) -> Any:
-    """Code of ours, else numba's."""
+    """Our code, if there is any, else numba's."""
     def write(builder: Any, args: Any, loc: Any = None) -> Any:
         made = code(context, builder, signature, args)
         return numbas()(builder, args, loc) if made is None else made
@@ -101,13 +101,13 @@ _made: dict[int, tuple[Any, ...]] = {}
 
 
 def own_contexts(typing_context: Any, target_context: Any) -> tuple[Any, Any]:
-    """numba's contexts as ours."""
+    """Our versions of numba's contexts."""
     typing_context = _own(typing_context, _Typing, _resolved={})
     return typing_context, _own(target_context, _Context, typing_context=typing_context)
 
 
 def _own(context: Any, kind: type, **more: Any) -> Any:
-    """A context as one of ours: the same data, and more."""
+    """A context of our kind with the same data, and more."""
     if isinstance(context, kind):
         return context
     if id(context) not in _made:

@@ -1,9 +1,9 @@
-"""What numba's machine code is made of for our kernels: one module of LLVM for a kernel and all that it calls.
+"""Machine code of our kernels: one LLVM module for a kernel and everything that it calls.
 
-numba makes a library of each function for itself, optimises it twice, makes machine code of it and of two wrappers, and
-does so again in every caller. Here a function that compiled code calls (`Part`) stays what numba wrote down, and a
-kernel (`Whole`), the one that Python calls, takes in all its parts and is optimised once. The sums are the same to the
-bit: LLVM never changes the order of floating-point operations.
+numba makes a library of each function, optimises it twice, makes machine code of it and of two wrappers, and repeats
+this in every caller. Here a function that compiled code calls (`Part`) stays unoptimised, and a kernel (`Whole`), which
+Python calls, includes all its parts and is optimised once. Sums are bitwise the same: LLVM never changes the order of
+floating-point operations.
 """
 from collections.abc import Iterable
 from typing import Any
@@ -16,12 +16,12 @@ from numba.core.runtime import rtsys
 
 from gpu_extract.kernels.compile_text import Lower
 
-WITHOUT_LOOPS: set[Any] = set()     # kernels in which LLVM does not look for loops that it could make vectors of
-_MEMORY = "NRT_"               # first letters of what numba's memory management is called
+WITHOUT_LOOPS: set[Any] = set()     # kernels in which LLVM does not search for loops to vectorise
+_MEMORY = "NRT_"               # prefix of the names of numba's memory management
 
 
 class Part(codegen.JITCodeLibrary):
-    """A function that compiled code calls: modules as they were written, and what they call."""
+    """A function that compiled code calls: unoptimised modules, and what they call."""
 
     def __init__(self, made_by: Any, name: str):
         codegen.CodeLibrary.__init__(self, made_by, name)
@@ -31,7 +31,7 @@ class Part(codegen.JITCodeLibrary):
         self.environment: Any = None
 
     def add_ir_module(self, ir_module: Any) -> None:
-        """Keep a module. Its functions are dropped where all calls of them are inlined."""
+        """Keep a module. Its functions are dropped if all calls of them are inlined."""
         for function in ir_module.functions:
             if function.blocks and function.linkage in ("", "external"):
                 function.linkage = "linkonce_odr"
@@ -40,7 +40,7 @@ class Part(codegen.JITCodeLibrary):
         self.modules.append(parsed)
 
     def finalize(self) -> None:
-        """Nothing is made of it yet."""
+        """No machine code is made yet."""
         self._finalized = True
 
     def _get_module_for_linking(self) -> Any:
@@ -52,13 +52,13 @@ class Part(codegen.JITCodeLibrary):
 
 
 def take_in(module: Any, libraries: Iterable[Any]) -> list[Part]:
-    """Link all that is called, directly or not, into a module; numba's memory management only where it is used."""
+    """Link everything that is called, directly or not, into a module; numba's memory management only if it is used."""
     found = list(_all_of(libraries, {}))
     parts = [library for library in found if isinstance(library, Part)]
     for library in found:
         if isinstance(library, Part):
             for own in library.modules:
-                module.link_in(own, preserve=True)      # only what is called already: callers come first
+                module.link_in(own, preserve=True)      # only functions called so far: callers come first
         elif library is not rtsys.library:
             module.link_in(library._get_module_for_linking(), preserve=True)
     if any(function.name.startswith(_MEMORY) for function in module.functions):
@@ -76,17 +76,17 @@ def _all_of(libraries: Iterable[Any], found: dict[Any, None]) -> dict[Any, None]
 
 
 class Whole(codegen.JITCodeLibrary):
-    """A kernel, its wrapper for Python and all that it calls."""
+    """A kernel, its wrapper for Python and everything that it calls."""
 
     loops = True
 
     def add_llvm_module(self, ll_module: Any) -> None:
-        """Take in a module as it is."""
+        """Include a module unchanged."""
         ll_module.data_layout = self._codegen._data_layout
         self._final_module.link_in(ll_module)
 
     def finalize(self) -> None:
-        """Make machine code, of all at once."""
+        """Make machine code of everything at once."""
         self._raise_if_finalized()
         self.parts = take_in(self._final_module, self._linking_libraries)
         for part in self.parts:
@@ -97,7 +97,7 @@ class Whole(codegen.JITCodeLibrary):
         self._finalize_final_module()
 
     def set_environments(self) -> None:
-        """What parts need to raise numba's errors."""
+        """Set the environments that parts need to raise numba's errors."""
         left = {variable.name for variable in self._final_module.global_variables}
         for part in self.parts:
             if part.environment and part.environment[0] in left:
@@ -111,7 +111,7 @@ def _cannot_fail(function: Any) -> bool:
 
 
 def _plain_call(fndesc: Any, library: Part) -> Any:
-    """How a part that cannot fail is called: nobody asks whether it did."""
+    """The code that calls a part that cannot fail, without a test for errors."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         function, convention = context.declare_function(builder.module, fndesc), context.call_conv
         kind = convention._get_return_argument(function).type.pointee
@@ -127,7 +127,7 @@ def _plain_call(fndesc: Any, library: Part) -> Any:
 
 
 def _lowered(state: Any, library: Any) -> tuple[Any, Any]:
-    """A function written into a library: its description and what wrote it."""
+    """Write a function into a library; returns its description and the writer."""
     context, flags = state.targetctx, state.flags
     state.library = library
     library.enable_object_caching()
@@ -163,7 +163,7 @@ class _Lowering(LoweringPass):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class LowerPart(_Lowering):
-    """Write a function down for those that call it."""
+    """Write a function for its callers."""
 
     _name, library = "lower_part", Part
 
@@ -181,7 +181,7 @@ class LowerPart(_Lowering):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class LowerWhole(_Lowering):
-    """Write a kernel down and make machine code of it and of all that it calls."""
+    """Write a kernel, and make machine code of it and everything that it calls."""
 
     _name, library = "lower_whole", Whole
 

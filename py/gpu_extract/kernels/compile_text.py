@@ -1,9 +1,9 @@
-"""How our kernels are written as LLVM's text: as numba does it, in fewer instructions.
+"""LLVM text of our kernels: as numba writes it, in fewer instructions.
 
-numba writes for all of Python. What kernels are made of, sums of numbers, elements of arrays and loops over ranges, is
-written here with what it needs and no more: a count of references only where there is one, an element without the
-array around it, a range whose step is 1 without the question for its sign. The numbers are the same to the bit: of
-floating-point operations there is none here.
+numba's code serves all of Python. Kernels consist of sums of numbers, elements of arrays and loops over ranges, which
+are written here with what they need: reference counts only if there are any, an element without the array around it, a
+range with step 1 without a test of its sign. Results are bitwise the same: nothing here concerns floating-point
+operations.
 """
 import operator
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from numba.core.runtime.context import NRTContext
 Code = Callable[..., Any]
 types: Any = numba_types
 _PLAIN = types.Integer, types.Float, types.Boolean
-_POWERS = operator.pow, operator.ipow       # written in another way where the exponent is known
+_POWERS = operator.pow, operator.ipow       # written differently if the exponent is known
 
 
 class Memory(NRTContext):
-    """Counts of references: nothing is taken apart that has none."""
+    """Reference counts: values without any are not taken apart."""
 
     def get_meminfos(self, builder: Any, ty: Any, val: Any) -> list[tuple[Any, Any]]:
         model = self._context.data_model_manager[ty]
@@ -36,7 +36,7 @@ class Memory(NRTContext):
 
 
 class Lower(lowering.Lower):
-    """numba's, for variables without references and operators of numbers."""
+    """numba's class, with shorter code for variables without references and for operators on numbers."""
 
     def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
         kind = self.typeof(name)
@@ -106,7 +106,7 @@ class Lower(lowering.Lower):
 
 
 def own_code(function: Any, signature: Any) -> Code | None:
-    """What a function of numba's is written as here: code that gives None where it is numba's turn after all."""
+    """Our code for a function of numba's, which returns None to leave a case to numba; None if there is none."""
     key, args = getattr(function, "typing_key", function), signature.args
     if key is range and all(isinstance(kind, types.Integer) for kind in args):
         return _range
@@ -131,7 +131,7 @@ def _range(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _begin(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """The iterator over a range whose step is known and positive: pointers to where it is and to how many are left."""
+    """The iterator over a range with a known positive step: pointers to its position and to the number left."""
     parts: Any = getattr(args[0], "parts", None)
     if parts is None or not _is_constant(parts[2], 1):
         return None
@@ -146,7 +146,7 @@ def _begin(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _next(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """The next number of a range, and whether there was one."""
+    """The next number of a range, and whether there is one."""
     place, step, left = (builder.extract_value(args[0], n) for n in (0, 2, 3))
     count, value = builder.load(left), builder.load(place)
     valid = builder.icmp_signed(">", count, count.type(0))
@@ -159,25 +159,25 @@ def _next(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _is_constant(value: Any, least: int) -> bool:
-    known = getattr(value, "constant", None)       # LLVM's constants alone have one
+    known = getattr(value, "constant", None)       # only LLVM's constants have one
     return isinstance(known, int) and known >= least
 
 
 def _is_element(array: Any, index: Any) -> bool:
-    """Whether this denotes a number in an array."""
+    """Whether this index selects a number in an array."""
     indices = tuple(index.types) if isinstance(index, types.BaseTuple) else (index,)
     return (type(array) is types.Array and isinstance(array.dtype, _PLAIN) and array.layout in "AC"
             and len(indices) == array.ndim > 0 and all(isinstance(each, types.Integer) for each in indices))
 
 
 def part_of(builder: Any, value: Any, n: int) -> Any:
-    """A part of a tuple or pair: what it was made of where that is known."""
+    """An element of a tuple or pair: the value that it was made from, if that is known."""
     parts = getattr(value, "parts", None)
     return builder.extract_value(value, n) if parts is None else parts[n]
 
 
 def _place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Where an element of an array lies. A negative index counts from the end."""
+    """The address of an element of an array. A negative index counts from the end."""
     (array, index), (values, at) = signature.args[:2], args[:2]
     field = context.data_model_manager[array].get_field_position
     shape, strides = field("shape"), field("strides")
@@ -197,7 +197,7 @@ def _place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _from_start(context: Any, builder: Any, kind: Any, value: Any, length: Any) -> Any:
-    """An index as a number from 0 on."""
+    """An index counted from 0."""
     place = context.cast(builder, value, kind, types.intp if kind.signed else types.uintp)
     if not kind.signed or _is_constant(place, 0):
         return place
@@ -206,7 +206,7 @@ def _from_start(context: Any, builder: Any, kind: Any, value: Any, length: Any) 
 
 
 def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    from numba.np import arrayobj  # 20 ms that only compiling needs
+    from numba.np import arrayobj  # takes 20 ms, and only compiling needs it
 
     return arrayobj.load_item(context, builder, signature.args[0], _place(context, builder, signature, args))
 

@@ -1,19 +1,19 @@
 """The decorator of all kernels.
 
-It is numba's njit, made cheap to compile (compile_cheaply) where numba is of a version that this was tested with: it
-leans on what numba keeps to itself. With any other version it is numba's own, which gives the same numbers and takes
-two to three times as long to compile.
+It is numba's njit, made cheap to compile (compile_cheaply) for the versions of numba with which this was tested,
+because it relies on internals of numba. With any other version it is numba's own, which gives the same numbers and
+takes two to three times as long to compile.
 """
 from collections.abc import Callable
 from typing import Any
 
 import numba
 
-TESTED = ("0.68.",)      # versions of numba, by how they begin
+TESTED = ("0.68.",)      # versions of numba, by their beginnings
 
 
 def plain_njit(*, cache: bool = False, loops: bool = True, **options: Any) -> Callable[[Any], Any]:
-    """numba.njit as it is, but for what `njit` has by itself. loops: has no effect here."""
+    """numba.njit with the defaults of `njit`. loops: has no effect here."""
     given = {"nogil": True, "error_model": "numpy", "cache": cache, **options}
     return numba.njit(**given)
 

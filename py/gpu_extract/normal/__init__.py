@@ -11,8 +11,8 @@ from gpu_extract.spots import simd_cut
 
 VECTOR = 8           # float64 of the longest vector
 LEAST = 2            # smallest half-band
-LEAST_LIGHT = 1e-10  # of a bin's light on good pixels, weighted by their ivar: below it the bin is given up
-FAINT_LIGHT = 2e-6   # below it a bin is kept but flagged: its ivar may be off by 1e-8 of itself by rounding of its spot
+LEAST_LIGHT = 1e-10  # share of a bin's light on good pixels, weighted by their ivar, below which it is given up
+FAINT_LIGHT = 2e-6   # share below which a bin is kept but flagged: rounding of its spot may change its ivar by 1e-8
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Cut:
 
     root, light: (rows, columns) float64, sqrt(ivar) and sqrt(ivar) pix; 0 where ivar is 0
     y0, x0: CCD pixel of [0, 0]
-    inside: (first row, last + 1, first column, last + 1) of the image that is in it
-    seen: of that, the largest ivar, the largest ivar pix^2, and whether a number is illegal (above 0)
+    inside: (first row, last + 1, first column, last + 1) of the part of the image in it
+    seen: of that part the largest ivar, the largest ivar pix^2, and whether a number is illegal (above 0)
     """
 
     root: Array
@@ -48,18 +48,18 @@ def make_cut(image: Image, y0: IntArray, x0: IntArray, stamp: tuple[int, int], a
 
 
 def cut_window(y0: IntArray, x0: IntArray, stamp: tuple[int, int], ccd: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The pixels touched by spots at (y0, x0), those off the CCD too: first row and column, rows, columns."""
+    """The pixels touched by spots at (y0, x0), including those off the CCD: first row and column, rows, columns."""
     (top, bottom), (left, right) = (_touched(low, size, n) for low, size, n in zip((y0, x0), stamp, ccd, strict=True))
     return top, left, bottom - top, right - left
 
 
 def cut_width(columns: int) -> int:
-    """Columns of a cut-out of so many that spots touch."""
+    """Columns of a cut-out, given how many the spots touch."""
     return columns + LANE + -(columns + LANE) % VECTOR
 
 
 def _touched(first: IntArray, size: int, n: int) -> tuple[int, int]:
-    """Range of pixels of spots of this length from `first` on; a spot entirely off the CCD moves just beside it."""
+    """Range of pixels of spots of this length from `first` on; a spot entirely off the CCD is moved just beside it."""
     low, high = (min(max(int(pixel), -size), n) for pixel in (first.min(), first.max()))
     return low, high + size
 
@@ -86,7 +86,7 @@ class Sums:
 def empty_sums(nfibre: int, nwave: int, bands: tuple[int, int, int], arena: Arena | None = None) -> Sums:
     """Uninitialised arrays for sums, filled tile by tile; bands: from half_bands.
 
-    Half-bands are at least 2, with zeros where spots do not overlap: kernels handle no row shorter than a vector.
+    Half-bands are at least 2, with zeros where spots do not overlap: kernels cannot handle rows shorter than a vector.
     """
     arena = arena or Arena()
     rhs, weight = arena.take(2, nfibre, nwave)
@@ -121,17 +121,17 @@ def add_tile(sums: Sums, recipe: Recipe, blocks: Blocks, cut: Cut, tile: tuple[i
 
 
 def give_up(sums: Sums, ridge: float, brightest: float = math.inf) -> Normal:
-    """Remove, in place, the bins that no good pixel sees, and those of which only the faintest rim is seen.
+    """Remove, in place, the bins without light on good pixels, and those with only their faintest rim on any.
 
     icov_jj / weight_j = sum a^2 w / sum a w is the bin's light on good pixels, weighted by their ivar; a whole spot has
     about 0.05. Below 1e-10 a bin is treated like one without any good pixel (doc/method.md, "Weak bins"). The other
     bins are unchanged, except that ridge^2 is added to their diagonal.
 
-    brightest: more than sum w of any spot's pixels can be. As weight^2 <= icov_jj sum w, a bin whose weight is above
-    FAINT_LIGHT times that is neither faint nor given up, and its icov, which lies far from the next, is not read.
+    brightest: an upper limit of sum w over any spot's pixels. Because weight^2 <= icov_jj sum w, a bin whose weight is
+    above FAINT_LIGHT times it is neither faint nor given up, and its icov, which is far from the next, is not read.
     """
     given_up, count, dim = np.zeros(sums.weight.shape, dtype=bool), 0, 0
-    enough = 2.0 * FAINT_LIGHT * brightest if ridge == 0.0 else math.inf      # twice: what rounding may do
+    enough = 2.0 * FAINT_LIGHT * brightest if ridge == 0.0 else math.inf      # twice, for rounding
     for i in np.flatnonzero(~(sums.weight.min(axis=1) > enough)).tolist():
         one = slice(i, i + 1)
         found = simd_bins.judge_weights(given_up[one], sums.icov[one], sums.weight[one], float(ridge)**2,
@@ -143,7 +143,7 @@ def give_up(sums: Sums, ridge: float, brightest: float = math.inf) -> Normal:
 
 
 def faint(normal: Normal, bins: slice) -> np.ndarray:
-    """(nfibre, nwave) bool: which of `bins` have hardly more light than those that are given up."""
+    """(nfibre, nwave) bool: whether `bins` have hardly more light than those that are given up."""
     weight = normal.weight[:, bins]
     if not normal.may_be_faint:
         return np.zeros(weight.shape, dtype=bool)
@@ -171,5 +171,5 @@ def squared(bands: Array) -> Array:
     """The square matrix of a block's bands: element (j, j + k) of bands[j, hw + k], bands (n, 2 hw + 1)."""
     n, width = bands.shape
     rows = np.zeros((n, n + width))
-    rows[:, :width] = bands                       # rows of n + width - 1 numbers have them around the diagonal
+    rows[:, :width] = bands                       # in rows of n + width - 1 they are around the diagonal
     return rows.ravel()[:n * (n + width - 1)].reshape(n, -1)[:, width // 2:width // 2 + n]

@@ -1,4 +1,4 @@
-"""CPU kernels: rules that look at each bin of a bundle once: which ones are given up, and the bits of the mask."""
+"""CPU kernels: rules that consider each bin of a bundle once: bins that are given up, and the bits of the mask."""
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
@@ -12,7 +12,7 @@ SOMEBADPIX, ALLBADPIX, NODATA = (int(bit) for bit in (SpecMask.SOMEBADPIX, SpecM
 
 @njit()
 def _largest(row, count, tops):
-    """The largest of `count` numbers from an address on, 0 where none is above; tops: (8,), room for a vector."""
+    """The largest of `count` numbers from an address on, at least 0; tops: (8,), room for a vector."""
     high, end = vset8(0.0), row + 8 * count
     while row + VECTOR <= end:
         high = vmax(vread8(row), high)
@@ -27,10 +27,10 @@ def _largest(row, count, tops):
 
 @njit(cache=True)
 def judge_weights(given_up, icov, weight, ridge, limits):
-    """normal.give_up's rule: which bins of weight are given up, `ridge` on the diagonal of the others.
+    """The rule of normal.give_up: find the bins that are given up, and add `ridge` to the diagonal of the others.
 
     icov, weight: as in data.Normal, the diagonal of bins of weight 0 becomes 0; given_up: (nfibre, nwave) bool, filled
-    limits: of light below which a bin is given up, and below which it is faint; returned is how many there are of both
+    limits: shares of light below which a bin is given up, and below which it is faint; returns the numbers of both
     """
     (nfibre, nwave), hw, count, dim = weight.shape, icov.shape[3] // 2, 0, 0
     least, faint = limits
@@ -38,7 +38,7 @@ def judge_weights(given_up, icov, weight, ridge, limits):
         for j in range(nwave):
             value, known = weight[i, j], icov[i, 0, j, hw]
             dark = not value > 0.0
-            # where the product underflows nothing can be told either
+            # a product that underflows shows nothing either
             given_up[i, j] = not dark and not known > least * value
             count += given_up[i, j]
             dim += not dark and not known > faint * value
@@ -50,7 +50,7 @@ def judge_weights(given_up, icov, weight, ridge, limits):
 
 @njit(cache=True)
 def take_out(icov, rhs, weight, given_up):
-    """Give bins up: weight and rhs 0, and their rows and columns of icov."""
+    """Give bins up: their weight, rhs, and rows and columns of icov become 0."""
     nfibre, nd, nwave, width = icov.shape
     hw = width // 2
     for i in range(nfibre):
@@ -65,7 +65,7 @@ def take_out(icov, rhs, weight, given_up):
 
 @njit(cache=True)
 def own_bits(mask, ivar, pixmask_fraction):
-    """mask, filled with the bits that a bin has whatever the others are: all but BAD2DFIT, see quality.mask_bits."""
+    """Fill mask with the bits that do not depend on other bins: all except BAD2DFIT, see quality.mask_bits."""
     for i in range(mask.shape[0]):
         for j in range(mask.shape[1]):
             masked = pixmask_fraction[i, j]
@@ -75,9 +75,9 @@ def own_bits(mask, ivar, pixmask_fraction):
 
 @njit(cache=True)
 def may_stand_out(doubtful, chi2pix, judged, times):
-    """doubtful: (nfibre,) bool, whether bins of a fibre may be above so many times the median of those judged.
+    """Fill doubtful, (nfibre,) bool: whether bins of a fibre may be above `times` the median of those judged.
 
-    None is where more than half of those, multiplied, reach the largest of all.
+    None is, if more than half of those judged, times `times`, reach the largest of all.
     """
     nfibre, nwave = chi2pix.shape
     tops = np.empty(VECTOR // 8)

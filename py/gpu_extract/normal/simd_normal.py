@@ -1,7 +1,7 @@
 """CPU kernels: the normal equations, block by block.
 
-An entry of icov is the sum over the pixels that two spots share. The lanes of a vector are the four bins of a block
-(see simd_spots): one pass over the pixels that two blocks share makes the sixteen entries of their bins, without a sum
+An element of icov is the sum over the pixels that two spots share. The lanes of a vector are the four bins of a block
+(see simd_spots): one pass over the pixels that two blocks share makes the sixteen elements of their bins, without a sum
 across lanes.
 """
 # mypy: disallow-untyped-defs=False
@@ -28,13 +28,12 @@ def normal_tile(sums, recipe, blocks, cut, tile):
     recipe: simd_spots.Ingredients of bins origin, origin + 1, ... , which reach hw bins
         beyond both ends of the tile where such bins exist, in whole blocks
     blocks: (offsets (nfibre, 2, n), corners (4, nfibre, n / 4), begins, stamps, scale) of the recipe's bins: see
-        data.Blocks. Stamps and scale are filled for the tile and around it; stamps are left out where there is no
-        room for them
+        data.Blocks. Stamps and scale are filled for the tile and around it; stamps only if there is memory for them
     cut: (sqrt(ivar), sqrt(ivar) pix), each (rows, columns), which hold all frames
     tile: (first, last, origin), origin a multiple of 4
 
-    Blocks are cut at multiples of 4 bins whatever the tile, and an entry is summed in the order of rows and columns of
-    what two blocks share: it does not depend on the tile.
+    Blocks are cut at multiples of 4 bins in every tile, and an element is summed in the order of rows and columns of
+    the pixels that two blocks share: it does not depend on the tile.
     """
     nfibre, nd, _, nband = sums[0].shape
     corners = blocks[1]
@@ -51,9 +50,9 @@ def normal_tile(sums, recipe, blocks, cut, tile):
 
 @njit()
 def _reach(corners, nd, most):
-    """The largest distance of two blocks that share rows of pixels, up to `most`: whitened spots are kept so long.
+    """The largest distance of two blocks that share rows of pixels, up to `most`: for so long whitened spots are kept.
 
-    The fewer are kept, the more of them are in the caches when they are asked for.
+    The fewer are kept, the more of them are still in the caches when they are needed.
     """
     nfibre, nblock = corners.shape[1:]
     for apart in range(most, 0, -1):
@@ -71,10 +70,10 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
     """normal_tile with its scratch: (white, space, products, edges, outlines).
 
     white: (nfibre, slots, rows, pitch, 4), spots times sqrt(ivar); block b of a fibre is in slot b modulo slots. Spots
-        are made there, too: memory that was just written is quick to read
+        are made there, too, because memory that was just written is quick to read
     products: of two blocks (16), then a block's weight, rhs and light (4 each), and 0, 1, 2, 3
-    edges: what simd_rims knows of the blocks in the slots; outlines: of all those of a fibre
-    What is called for every block takes addresses (see simd).
+    edges: the numbers of simd_rims for the blocks in the slots; outlines: for all blocks of a fibre
+    Functions that are called for every block take addresses (see simd).
     """
     icov, rhs, weight = sums
     numbers, shape = recipe.numbers, recipe.shape
@@ -98,7 +97,7 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
             pixel, place = 8 * (corners[0, i, block] * stride + corners[1, i, block]), i * nblock + block
             slot = i * slots + later % slots
             made = whites + slot * size
-            # the previous fibre has asked for all but the last pixels; the next one's numbers are far from this one's
+            # the previous fibre prefetched all but the last pixels; the next one's numbers are far from this one's
             following, near = (i + 1) % nfibre, 8 * (frame[1] - 1)
             _ask_for(pixels[0] + pixel + near, pixels[1] + pixel + near, frame[0], 8 * stride)
             _ask_for(starts[0] + 8 * (following * simd_spots.NUMBERS * n + LANE * block),
@@ -125,13 +124,13 @@ def _walk(sums, recipe, blocks, cut, tile, scratch):
 
 @njit()
 def _meet(to, shape, whites, place, tile, outlines):
-    """The entries of a fibre's block with the earlier ones, and itself, of its own and of the fibres before it.
+    """The elements of a fibre's block with the earlier ones, and itself, of its own and of the fibres before it.
 
     to: addresses of icov, products, corners and scales; shape: of icov
     whites: (address, that of `edges`, slots, bytes of a block, bytes of a row)
     place: (fibre, oldest block that is kept, later block); tile: (first, last, first block of the recipe, number of
         its blocks); outlines: address of the fibres'
-    Entries lie with the bins of the lower fibre.
+    Elements are stored with the bins of the lower fibre.
     """
     icov, out, corners, factors = to
     nfibre, nd, nwave, nband = shape
@@ -163,7 +162,7 @@ def _meet(to, shape, whites, place, tile, outlines):
 
 @njit()
 def _ask_for(first, second, rows, step):
-    """Have the cache lines at two addresses, and `step` bytes on, and so forth, fetched while other work is done."""
+    """Prefetch the cache lines at two addresses, and in `rows` rows that are `step` bytes apart."""
     for _ in range(rows):
         prefetch(first)
         prefetch(second)
@@ -173,12 +172,12 @@ def _ask_for(first, second, rows, step):
 
 @njit()
 def _whiten(to, made, pixels, shape, pitches):
-    """Whiten spots in place; a copy in single precision, and the sums weight, rhs and light, four numbers each.
+    """Clip and whiten spots in place; write a copy in single precision, and the sums weight, rhs and light.
 
-    to: addresses of the sums and the copy; made: of the spots, which are clipped at 0, and then whitened
+    to: addresses of the sums, four numbers each, and of the copy; made: of the spots
     pixels: of sqrt(ivar) and sqrt(ivar) pix; shape: (rows, columns, rows to copy)
-    pitches: bytes from row to row of the spots, of the copy and of the pixels. What a row has behind the frame becomes
-        0 in the copy, and in the whitened spots as far as the column behind the frame.
+    pitches: bytes from row to row of the spots, of the copy and of the pixels. After the frame, the rest of a row
+        becomes 0 in the copy, and one column in the whitened spots.
     """
     zero, none = vset16(0.0), vset8(0.0)
     weight, rhs, light = zero, zero, zero
@@ -223,9 +222,9 @@ def _whiten(to, made, pixels, shape, pitches):
 
 @njit()
 def _scale(sums, scales, bins):
-    """What scales spots to the sum 1, from their light, and weight and rhs scaled by it; see `_whiten`.
+    """The factors that scale spots to the sum 1, from their light; weight and rhs are scaled by them; see `_whiten`.
 
-    bins: (the first of the four, how many there are): beyond those a bin is dark
+    bins: (the first of the four, number of all bins); bins beyond those have no light
     """
     there = vless(vadd(vset(float(bins[0])), vread(sums + 3 * VECTOR)), vset(float(bins[1])))
     light = vread(sums + 2 * VECTOR)

@@ -1,4 +1,4 @@
-"""CPU kernels: entries of icov, from the products of two blocks of whitened spots (see simd_normal)."""
+"""CPU kernels: elements of icov, from the products of two blocks of whitened spots (see simd_normal)."""
 # mypy: disallow-untyped-defs=False
 from gpu_extract.arrays import LANE
 from gpu_extract.kernels.compiled import njit
@@ -11,7 +11,7 @@ VECTOR = 8 * LANE      # bytes of the four bins of a block, at one pixel
 
 @njit()
 def clear_rows(fibre, bins, shape):
-    """Zero the entries of bins bins[0] .. bins[1] - 1 of a fibre, just before the first are written.
+    """Zero the elements of bins bins[0] .. bins[1] - 1 of a fibre, just before the first are written.
 
     fibre: address of its (nd, nwave, nband); shape: of icov
     """
@@ -33,14 +33,14 @@ def meets(block, first, last):
 
 @njit(forceinline=True)
 def rows_shared(frames):
-    """How many rows two blocks share, 0 or less where none; frames: see `_multiply`."""
+    """How many rows two blocks share, 0 or less if none; frames: see `_multiply`."""
     a, b, step = frames
     return min(integer(a) + integer(a + 2 * step), integer(b) + integer(b + 2 * step)) - max(integer(a), integer(b))
 
 
 @njit(forceinline=True)
 def _multiply(out, whites, frames, pitch):
-    """out[4 l + m] = product of lane l of block a with lane m of block b; False where they share no column.
+    """out[4 l + m] = product of lane l of block a with lane m of block b; False if they share no column.
 
     whites: addresses of the blocks
     frames: addresses of their frames' first rows, and bytes to their first columns, heights and widths
@@ -57,7 +57,7 @@ def _multiply(out, whites, frames, pitch):
     if at_a == at_b:
         _squares(out, at_a, (rows, (columns + 1) // 2), pitch)
     else:
-        _products(out, at_a, at_b, (rows, (columns + 1) // 2), pitch)     # the column behind one of the two is zero
+        _products(out, at_a, at_b, (rows, (columns + 1) // 2), pitch)     # the column after one of the two is zero
     return True
 
 
@@ -65,8 +65,8 @@ def _multiply(out, whites, frames, pitch):
 def _products(out, a, b, shape, pitch):
     """out[4 l + m] = sum over rows and columns of lane l of a times lane m of b; shape: (rows, pairs of columns).
 
-    A pair of a, straight and with every two lanes exchanged, meets the pair of b, straight and turned by two lanes:
-    four products to two exchanges, whose places products could have, and to two numbers of memory.
+    A pair of columns of a, as it is and with every two lanes exchanged, is multiplied by the pair of b, as it is and
+    rotated by two lanes: four products need two shuffles and two reads.
     """
     e0, e1, e2, e3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
     o0, o1, o2, o3 = vset8(0.0), vset8(0.0), vset8(0.0), vset8(0.0)
@@ -96,7 +96,7 @@ def _products(out, a, b, shape, pitch):
 
 @njit(forceinline=True)
 def _squares(out, a, shape, pitch):
-    """The same of a block with itself, to the bit: three products and two turns make all that differ."""
+    """The same for a block with itself, bitwise equal: three products and two rotations suffice."""
     e0, e1, e2 = vset8(0.0), vset8(0.0), vset8(0.0)
     o0, o1, o2 = vset8(0.0), vset8(0.0), vset8(0.0)
     even, end = 4 * VECTOR * (shape[1] // 2), 2 * VECTOR * shape[1]
@@ -132,10 +132,10 @@ def _scale(out, own, other):
 
 @njit(forceinline=True)
 def _add(band, out, bins, nband):
-    """Add out[4 l + m] to the entries of the bins bins[0] + l with bins[1] + m, from any l to any m.
+    """Add out[4 l + m] to the elements of the bins bins[0] + l with bins[1] + m, for all l and m.
 
-    band: address of a fibre's (nwave, nband), cleared. Bins too far apart for the band have no product, and the 0 that
-    is added for them to a bin nearby changes nothing: rows before and behind those of the block are read and written.
+    band: address of a fibre's (nwave, nband), cleared. The product of bins too far apart for the band is 0, which is
+    added to another bin and changes nothing: rows before and after those of the block are read and written.
     """
     at, step = band + 8 * (bins[0] * nband + nband // 2 + bins[1] - bins[0]), 8 * (nband - 1)
     for lane in range(LANE):
@@ -145,7 +145,7 @@ def _add(band, out, bins, nband):
 
 @njit(forceinline=True)
 def _add_mirrored(band, out, bins, nband):
-    """The same entries of a fibre with itself, to the rows of the bins bins[1] + m."""
+    """The same elements of a fibre with itself, to the rows of the bins bins[1] + m."""
     at, step = band + 8 * (bins[1] * nband + nband // 2 + bins[0] - bins[1]), 8 * (nband - 1)
     a, b, c, d = vread(out), vread(out + VECTOR), vread(out + 2 * VECTOR), vread(out + 3 * VECTOR)
     low, high = vpairs(a, b), vpairs(c, d)             # a0 b0 a2 b2, c0 d0 c2 d2
@@ -158,7 +158,7 @@ def _add_mirrored(band, out, bins, nband):
 
 @njit()
 def _store(band, out, bins, size, steps):
-    """Entries of the bins bins[0] + l with bins[1] + m, from out, where they lie in the band and the tile.
+    """Write the elements of the bins bins[0] + l with bins[1] + m from out, as far as they are in the band and tile.
 
     band: address of a fibre's (nwave, nband); size: (nband, first, last); steps: bytes of out from l to l and m to m
     """
@@ -175,19 +175,19 @@ def _store(band, out, bins, size, steps):
 
 @njit()
 def couple(out, band, whites, frames, scales, bins, pitch, size):
-    """The entries of two blocks that share rows of pixels, from any bin bins[0] + l to any bin bins[1] + m.
+    """The elements of two blocks that share rows of pixels, for all bins bins[0] + l and bins[1] + m.
 
     out: address of room for 16 numbers; band: of a fibre's (nwave, nband); whites, frames: see `_multiply`
-    scales: addresses of what scales the blocks' spots; pitch: bytes from row to row
-    size: (nband, first, last, whether a fibre is coupled to itself: the mirrored entries follow), see `_store`
-    A function of its own: where it is inlined, LLVM keeps two dozen numbers of its loops in memory.
+    scales: addresses of the blocks' scales; pitch: bytes from row to row
+    size: (nband, first, last, whether a fibre is coupled to itself: the mirrored elements follow), see `_store`
+    It is not inlined, because LLVM would then keep two dozen numbers of its loops in memory.
     """
     if not _multiply(out, whites, frames, pitch):
         return
     _scale(out, scales[0], scales[1])
     nband, first, last, itself = size
     mirrored = itself and bins[0] != bins[1]
-    # where no row beside the block belongs to another tile, which another thread may be writing at this time
+    # if no row beside the block belongs to another tile, which another thread may be writing now
     if first < bins[0] < last - LANE and (not mirrored or first < bins[1] < last - LANE):
         _add(band, out, bins, nband)
         if mirrored:

@@ -1,14 +1,14 @@
-"""CPU kernels: fibres whose spots share nothing but the outermost columns of their stamps, and what that can amount to.
+"""CPU kernels: a bound on the coupling of spots that share only the outermost columns of their stamps.
 
-With w the whitened spots (see simd_normal) and E their squares summed along a column, two bins p and q that share some
-columns c couple by no more than (Cauchy and Schwarz, first along the columns, then across)
+With w the whitened spots (see simd_normal) and E their squares summed along a column, the coupling of two bins p and q
+that share some columns c is bounded by (Cauchy and Schwarz, first along the columns, then across)
 
-    |A_pq|^2 <= (sum_c sqrt(E_pc E_qc))^2 <= count sum_c E_pc E_qc,  A_pp >= E_p of any columns of its own,
+    |A_pq|^2 <= (sum_c sqrt(E_pc E_qc))^2 <= count sum_c E_pc E_qc,  A_pp >= E_p of any columns of its own.
 
-so that column by column, the sums over the four bins of a block bound the couplings of two blocks, relative to the
-diagonal, from what each block knows of itself. A spot on DESI's next fibre but one is met 6 to 8 pixels from both
-centres, where a bin with its core on good pixels is bound by 1e-13 and has 4e-16; a bin whose core is masked knows
-nothing but its wings, and its bound is high.
+So the sums over the four bins of a block, column by column, bound the couplings of two blocks relative to the diagonal.
+Each block provides its own sums. Spots of DESI's fibres at distance 2 meet 6 to 8 pixels from both centres. There the
+bound for a bin with its core on good pixels is 1e-13, and its coupling 4e-16; a bin whose core is masked has light only
+in its wings, and its bound is high.
 """
 # mypy: disallow-untyped-defs=False
 from gpu_extract.arrays import LANE
@@ -18,9 +18,9 @@ from gpu_extract.vectors.simd import (integer, number, vadd, vdiv, vfma, vfold, 
 
 VECTOR = 8 * LANE
 RIM = 4            # columns at either side of a block's frame
-NUMBERS = 3 * RIM  # that a block knows of itself: those of its first columns, of its last ones, and as many zeros
+NUMBERS = 3 * RIM  # numbers of a block: of its first columns, of its last ones, and as many zeros
 OUTLINE = NUMBERS + 4
-FAINT = 1e-13      # couplings below that, the diagonal scaled to 1, are left out: x feels it times its signal to noise
+FAINT = 1e-13      # couplings below this, the diagonal scaled to 1, are left out: they move x by this times its S/N
 
 
 @njit(forceinline=True)
@@ -53,22 +53,22 @@ def rims(to, white, shape, pitch):
 def faint(one, other, shared):
     """Whether a block couples by less than FAINT with another one whose first `shared` columns are its own last ones.
 
-    one, other: addresses of what `rims` knows of the two
+    one, other: addresses of the blocks' numbers from `rims`
     """
     if shared > RIM or shared <= 0:
         return shared <= 0
-    last = vread(one + 8 * (2 * RIM - shared))      # and zeros behind it
+    last = vread(one + 8 * (2 * RIM - shared))      # followed by zeros
     return shared * vsum(vmul(last, vread(other))) <= FAINT**2
 
 
 @njit(forceinline=True)
 def outline(to, slots, blocks, step):
-    """What is known of some blocks of a fibre at once: the largest of each of the numbers that `rims` knows of them,
-    then the first and last of their first columns, and of the columns behind them.
+    """The numbers of several blocks of a fibre together: the largest of each number from `rims`, then the first and
+    last of their first columns, and of the columns after them.
 
-    to: address of OUTLINE
-    slots: address of the blocks' NUMBERS, in any order, or zeros, and how many there are
-    blocks: address of the first block's first row, behind which are the others', and how many there are
+    to: address of OUTLINE numbers
+    slots: (address of the blocks' NUMBERS, in any order, or zeros; how many there are)
+    blocks: (address of the first block's first row, followed by those of the others; how many there are)
     step: bytes from there to the first column, height and width
     """
     for at in range(0, 16 * RIM, VECTOR):
@@ -89,7 +89,7 @@ def outline(to, slots, blocks, step):
 
 @njit(forceinline=True)
 def all_faint(one, other):
-    """Whether all blocks of an `outline` are `faint` to all of another one: rounding is monotone, as the bound is."""
+    """Whether all blocks of an `outline` are `faint` to all of another one; both bound and rounding are monotone."""
     fewest = int(number(one + 8 * (NUMBERS + 2)) - number(other + 8 * (NUMBERS + 1)))
     most = int(number(one + 8 * (NUMBERS + 3)) - number(other + 8 * NUMBERS))
     told = most <= RIM

@@ -1,4 +1,4 @@
-"""CPU kernels: blocks of icov times vectors, which are as in solve.simd_factor. All sums run in the order written."""
+"""CPU kernels: blocks of icov times vectors in the form of solve.simd_factor. All sums have the written order."""
 # mypy: disallow-untyped-defs=False
 import numpy as np
 
@@ -8,12 +8,12 @@ from gpu_extract.solve.simd_factor import VECTOR, row_of
 from gpu_extract.vectors.simd import (address, number, prefetch, vadd, vfma, vmul, vread, vset, vspread, vsums, vwrite,
                                       write)
 
-LOOK_AHEAD = 8192      # bytes that a block is asked for in advance
+LOOK_AHEAD = 8192      # bytes by which a block is prefetched
 
 
 @njit()
 def masks_of(nband):
-    """(n, 4, 4): four band rows, each a bin after the one before, touch n vectors: 1 where a row has entries."""
+    """(n, 4, 4): 1 where four band rows, each shifted by a bin, have elements in the n vectors that they touch."""
     masks = np.zeros(((nband + 2 * LANE - 2) // LANE, LANE, LANE))
     for m in range(len(masks)):
         for row in range(LANE):
@@ -26,12 +26,12 @@ def masks_of(nband):
 def couple(y, x, icov, masks, margin, fibres, ways, bins):
     """Add products of icov's block of fibres i and i + d to y; fibres: (i, d).
 
-    ways: whether to what is fibre i's, and, by the block's mirror image, to what is fibre i + d's
-    bins: (first, last) of fibre i, first a multiple of LANE, and last as well where bins follow
-    Four rows at a time, shifted so that a vector holds the same bins of fibre i + d in all of them: what is added there
-    need not wait for the row before. The last rows of a block, one to four, go one by one. All rows are asked for in
-    advance: those of next neighbours (d = 1), which the iteration reads again and again, are more than the nearer
-    caches hold, and other blocks come from memory.
+    ways: whether to add to fibre i, and, with the transposed block, to fibre i + d
+    bins: (first, last) of fibre i, first a multiple of LANE, and last as well if bins follow
+    Four rows are taken at a time, shifted so that a vector holds the same bins of fibre i + d in all of them: additions
+    there need not wait for the row before. The last rows of a block, one to four, are taken one by one. All rows are
+    prefetched: those of next neighbours (d = 1), which every iteration reads, are more than the nearer caches hold, and
+    other blocks come from memory.
     """
     (i, d), (ahead, back), (first, last) = fibres, ways, bins
     nfibre, nd, nwave, nband = icov.shape

@@ -1,9 +1,9 @@
 """CPU kernels: one banded L D L^T per fibre, four fibres at a time (the lanes).
 
-Fibres are in two colours, even and odd, so that next neighbours differ. Vectors are (rows, margin + nwave + margin), a
-row for a fibre (`row_of`: the even ones first, both colours rounded up to four), with zeros in the margins, so that a
-band row needs no test at the ends; bins are rounded up to multiples of 4 (`room_of`). A factor's four fibres are of
-one colour. All sums run in the order written.
+Fibres have two colours, even and odd, so that next neighbours differ. Vectors are (rows, margin + nwave + margin), with
+one row per fibre (`row_of`: the even ones first, both colours rounded up to four). Margins are zero, so that a band row
+needs no test at the ends; bins are rounded up to multiples of 4 (`room_of`). A factor's four fibres have one colour.
+All sums have the written order.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -15,13 +15,13 @@ from gpu_extract.vectors.simd import (address, number, vadd, vdiv, vless, vmax, 
                                       vsum, vtake, vturn1, vturn2, vturn3, vwrite, vwrite4, write)
 
 VECTOR = 8 * LANE
-LOST = 1e-13           # of a diagonal: a pivot below that may be rounding, a dozen eps for each of the half-band's bins
-LEAST = LANE - 1       # half-band of a factor at least: four bins that are solved at once reach each other
+LOST = 1e-13           # of a diagonal: a pivot below it may be rounding, a dozen eps for each of the half-band's bins
+LEAST = LANE - 1       # smallest half-band of a factor: four bins that are solved at once reach each other
 
 
-@register_jitable      # asked in Python, too, where it must not be compiled for that at every start
+@register_jitable      # also called from Python, for which it must not be compiled at every start
 def row_of(i, nfibre):
-    """The row of fibre i in vectors; row_of(1, nfibre) is where the odd ones begin."""
+    """The row of fibre i in vectors; row_of(1, nfibre) is the first of the odd ones."""
     return i // 2 + i % 2 * ((nfibre + 2 * LANE - 1) // (2 * LANE) * LANE)
 
 
@@ -32,7 +32,7 @@ def room_of(nfibre: int, nwave: int, hw: int) -> tuple[int, int, int]:
 
 
 def factor_shape(nfibre: int, nwave: int, own: int) -> tuple[int, int, int, int]:
-    """(groups of four fibres, bins and as many more as the half-band, half-band + 1, 4)."""
+    """(groups of four fibres, bins plus half-band, half-band + 1, 4)."""
     rows, margin, length = room_of(nfibre, nwave, own)
     return rows // LANE, length - 2 * margin + max(own, LEAST), max(own, LEAST) + 1, LANE
 
@@ -97,14 +97,14 @@ def factorise(factor, roots, band):
 
 @njit()
 def _roots(to, diagonal):
-    """1 / sqrt of four numbers, 0 where they are not positive."""
+    """1 / sqrt of four numbers, 0 if they are not positive."""
     alive = vless(vset(0.0), diagonal)
     vwrite(to, vmul(alive, vdiv(vset(1.0), vroot(vadd(vmul(alive, diagonal), vsub(vset(1.0), alive))))))
 
 
 @njit()
 def _eliminate(at, j, size):
-    """Row j of L and 1 / D from the matrix's, in place; those before it are done. Returns which pivots are lost."""
+    """Row j of L and 1 / D from the matrix's, in place, after the rows before it. Returns which pivots are lost."""
     hw, row = size - 1, VECTOR * size
     one, tiny = vset(1.0), vset(LOST)
     diagonal = pivot = vread(at + VECTOR * hw)
@@ -133,12 +133,12 @@ def _eliminate(at, j, size):
 
 @njit(cache=True)
 def lift(icov, own):
-    """Add LOST of itself to each diagonal element whose pivot in its fibre's own block has less than that.
+    """Add LOST of itself to each diagonal element whose pivot in its fibre's own block is less than that.
 
-    Returns (nfibre, nwave) bool, which.
+    Returns (nfibre, nwave) bool: whether it was added.
 
-    What a bin knows that those before it do not is then rounding. In the order of the bins, so that what is added to
-    one counts for those behind it.
+    The information that such a bin adds to those before it is a rounding error. Bins are taken in order, so that an
+    addition to one affects the pivots of those after it.
     """
     nfibre, nwave, hw = icov.shape[0], icov.shape[2], icov.shape[3] // 2
     lifted = np.zeros((nfibre, nwave), dtype=np.bool_)

@@ -1,13 +1,13 @@
 """CPU kernels: conjugate gradients on the banded normal equations, odd fibres eliminated from even ones.
 
 With couplings B between next neighbours alone and D the fibres' own blocks, icov is [[D1, B], [B', D2]], even fibres
-first. D2 falls apart into fibres, and what is left for the even ones is (D1 - B D2^-1 B') x1 = b1 - B D2^-1 b2,
-preconditioned by D1: half the steps that D takes for the whole (Reid 1972, SIAM J. Numer. Anal. 9, 325). Couplings F
-from farther away, where they count, are part of the products alone; the preconditioner of the whole is then
+first. D2 consists of single fibres, and the equation for the even ones is (D1 - B D2^-1 B') x1 = b1 - B D2^-1 b2,
+preconditioned by D1: it needs half the steps of D for the whole (Reid 1972, SIAM J. Numer. Anal. 9, 325). Couplings F
+from farther away, if they matter, enter the products alone; the preconditioner of the whole is then
 
     P = [[1, B D2^-1], [0, 1]] [[D1, 0], [0, D2]] [[1, 0], [D2^-1 B', 1]]
 
-and with F = 0 its steps are those of the first way. Vectors: see solve.simd_factor. All sums run in the order written.
+and with F = 0 its steps are those of the first form. Vectors: see solve.simd_factor. All sums have the written order.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -50,7 +50,7 @@ def _turn(p, q, z, r, t, beta, i):
 
 @njit()
 def _next_ones(icov, g):
-    """lo, hi: the odd fibres of group g are coupled by the blocks of fibres lo .. hi - 1 with the next."""
+    """lo, hi: the blocks of fibres lo .. hi - 1 with the next couple the odd fibres of group g."""
     nfibre, nd = icov.shape[0], icov.shape[1]
     lo = 2 * (LANE * g - row_of(1, nfibre))
     return lo, min(lo + 2 * LANE, nfibre - 1) if nd > 1 else lo
@@ -60,8 +60,8 @@ def _next_ones(icov, g):
 def _odd(z, r, t, icov, factor, margin, spaces):
     """z2 = D2^-1 (r2 - t2), then t2 = 0 and B z2 added to t1; returns (r2 - t2) z2.
 
-    spaces: masks, room for the solves, whether B' z1 is to be added to t2 first
-    The couplings of one group's fibres are read twice, the second time, if the cache has room for them, from there.
+    spaces: masks, room for the solves, whether B' z1 is added to t2 first
+    The couplings of one group's fibres are read twice, the second time from the cache, if it has room for them.
     """
     masks, work, first = spaces
     norm, whole = 0.0, (0, icov.shape[2])
@@ -80,7 +80,7 @@ def _odd(z, r, t, icov, factor, margin, spaces):
 
 @njit()
 def _even(z, r, t, factor, margin, groups):
-    """z1 = D1^-1 (r1 - t1); returns (r1 - t1) z1. groups: how many there are, and room for the solves."""
+    """z1 = D1^-1 (r1 - t1); returns (r1 - t1) z1. groups: their number, and room for the solves."""
     count, work = groups
     norm = 0.0
     for g in range(count):
@@ -93,13 +93,13 @@ def _even(z, r, t, factor, margin, groups):
 def conjugate_gradients(vectors, icov, factor, near, control, steps):
     """Add to x what solves icov x = r with couplings of fibres up to `near` apart; returns (iterations, tolerance).
 
-    vectors: (6, rows, length): x, r and four for the work, see `room_of`; r becomes anything
-    control: (tolerance in sigma, the same relative to r's size in sigma, most iterations); the larger one counts
-    steps: (2, most iterations), filled: how far each step went, and what of the direction before it the next one has
-    sqrt(r P^-1 r) is the size of the error of x in units of its own sigma, summed in squares over all bins, up to
-    what P lacks of icov; it ends the iteration. z = P^-1 r lets icov z be made from couplings alone: with t1 = B D2^-1
-    r2 it is r1 - t1 + B z2 for the even fibres and r2 for the odd ones, and F z. Where F = 0, the odd fibres are solved
-    exactly at the beginning; r2 stays 0, and so does what icov makes of p.
+    vectors: (6, rows, length): x, r and four for the work, see `room_of`; r is undefined afterwards
+    control: (tolerance in sigma, the same relative to r's size in sigma, most iterations); the larger tolerance counts
+    steps: (2, most iterations), filled: the length of each step, and the part of the previous direction in the next
+    sqrt(r P^-1 r) is the size of the error of x in its own sigma, the root of the sum of squares over all bins, up to
+    the part of icov that P lacks; it ends the iteration. With z = P^-1 r, icov z needs couplings alone: with t1 = B
+    D2^-1 r2 it is r1 - t1 + B z2 for the even fibres and r2 for the odd ones, plus F z. If F = 0, the odd fibres are
+    solved exactly at the beginning; r2 stays 0, and so does icov p for them.
     """
     nfibre, hw = icov.shape[0], icov.shape[3] // 2
     margin = (hw + LANE - 1) // LANE * LANE

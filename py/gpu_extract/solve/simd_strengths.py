@@ -1,4 +1,4 @@
-"""CPU kernels: how strongly the bins of a bundle are coupled, measured where icov is read anyway."""
+"""CPU kernels: the strength of couplings between bins of a bundle, measured when icov is read anyway."""
 # mypy: disallow-untyped-defs=False
 import math
 
@@ -15,8 +15,7 @@ STRETCH = 12 * LANE    # bins whose product and whose strengths are made togethe
 
 @njit(cache=True)
 def inverse_roots(roots, icov):
-    """roots[i, margin + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in the margins at both ends.
-"""
+    """roots[i, margin + j] = 1 / sqrt of the diagonal of icov, 0 where that is 0 and in the margins at both ends."""
     nwave, hw = icov.shape[2], icov.shape[3] // 2
     margin = (roots.shape[1] - nwave) // 2
     roots[:] = 0.0
@@ -56,7 +55,7 @@ def _strongest(out, icov, roots, fibres, bins):
 
 @njit()
 def _largest(row, near, width):
-    """The largest absolute products of a row and `near`, in four lanes; the last four once more makes no difference."""
+    """The largest absolute products of a row and `near`, in four lanes; the last four may count twice."""
     far = 8 * (width - LANE)
     most = vabs(vmul(vread(row + far), vread(near + far)))
     for k in range(0, far, VECTOR):
@@ -75,7 +74,7 @@ def strongest(correlations, icov, roots):
 
 @njit(cache=True)
 def multiply(correlations, y, icov, x, margin, roots):
-    """y = icov x, as in `simd_factor.room_of`, and `strongest` in the same pass: icov comes from memory once."""
+    """y = icov x, as in `simd_factor.room_of`, and `strongest` in the same pass, so that icov is read once."""
     nfibre, nd, nwave, nband = icov.shape
     masks = masks_of(nband)
     y[:] = 0.0
@@ -89,6 +88,6 @@ def multiply(correlations, y, icov, x, margin, roots):
 
 
 def room(shape: tuple[int, ...], arena: Arena) -> tuple[Array, Array]:
-    """Where the correlations and the roots of an icov of this shape are kept: see data.Strengths."""
+    """Arrays for the correlations and the roots of an icov of this shape: see data.Strengths."""
     nfibre, nd, nwave, nband = shape
     return arena.take(nd - 1, nfibre, nwave), arena.take(nfibre, nwave + 2 * (nband // 2))

@@ -1,6 +1,6 @@
-"""CPU kernels: the fibres' diagonal blocks solved with the factors of solve.simd_factor.
+"""CPU kernels: solutions with the fibres' diagonal blocks, from the factors of solve.simd_factor.
 
-Four fibres are the lanes, and four bins are worked on side by side: each number before or after them is read once.
+Four fibres are the lanes, and four bins are processed together: each number before or after them is read once.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -12,12 +12,12 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.solve.simd_factor import VECTOR, transposed
 from gpu_extract.vectors.simd import address, prefetch, vfma, vmul, vread, vset, vsub, vsum, vtake, vwrite, vwrite4
 
-LOOK_AHEAD = 8192      # bytes that a factor is asked for in advance: all of them are more than the nearer caches hold
+LOOK_AHEAD = 8192      # bytes by which a factor is prefetched: all factors are more than the nearer caches hold
 
 
 @njit()
 def forward(work, r, t, factor, margin, g):
-    """L y = r - t for the fibres of group g, y: in work; returns their part of (r - t) M^-1 (r - t)."""
+    """Solve L y = r - t for the fibres of group g, y in work; returns their part of (r - t) M^-1 (r - t)."""
     _, rows, size, _ = factor.shape
     hw, line = size - 1, 8 * r.shape[1]
     end = VECTOR * hw
@@ -30,7 +30,7 @@ def forward(work, r, t, factor, margin, g):
                                      vsub(vread(source + line), vread(taken + line)),
                                      vsub(vread(source + 2 * line), vread(taken + 2 * line)),
                                      vsub(vread(source + 3 * line), vread(taken + 3 * line)))
-        b, c, d = a + end, a + 2 * end, a + 3 * end      # one row on and one element back: all at the same bin
+        b, c, d = a + end, a + 2 * end, a + 3 * end      # one row on and one element back: the same bin
         y0 = vtake(vread(a), vread(before), y0)
         y = vread(before + VECTOR)
         y0, y1 = vtake(vread(a + VECTOR), y, y0), vtake(vread(b + VECTOR), y, y1)
@@ -98,13 +98,13 @@ def backward(z, work, factor, margin, g):
 
 @njit()
 def work_of(factor):
-    """Room for the solves of one group: zeros, as many more rows than bins as the half-band at both ends."""
+    """Room for the solves of one group: zeros, for all bins and a half-band more at both ends."""
     return np.zeros((factor.shape[1] + factor.shape[2], LANE))
 
 
 @njit(cache=True)
 def size_of(r, t, factor, margin):
-    """The root of (r - t) M^-1 (r - t): the error in sigma that a residual r - t stands for."""
+    """The root of (r - t) M^-1 (r - t): the error in sigma that corresponds to a residual r - t."""
     work, total = work_of(factor), 0.0
     for g in range(len(factor)):
         total += forward(work, r, t, factor, margin, g)

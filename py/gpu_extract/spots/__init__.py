@@ -97,7 +97,7 @@ def recipe(psf: PsfModel, fibres: tuple[int, int], wave: Array, arena: Arena | N
 def stretch(whole: Recipe, bins: tuple[int, int]) -> Recipe:
     """The recipe of bins first .. last - 1 only; both are multiples of LANE, or last is the number of all bins.
 
-    Its arrays have no gaps, as those of the whole: kernels are compiled for such.
+    Its arrays have no gaps, like those of the whole: kernels are compiled for such.
     """
     part = slice(bins[0], bins[1] + -bins[1] % LANE)
     if part.stop - part.start >= whole.x0.shape[1]:
@@ -134,7 +134,7 @@ _NO_CORE = simd_spots.Component(np.empty((1, 0, 0)), np.empty((0, 1)), 0, 0)
 
 
 def _core(core: Core, fibres: tuple[int, int], wave: Array) -> simd_spots.Component:
-    """A component's series and basis as the kernels take them."""
+    """A component's series and basis in the form for the kernels."""
     nj, ni, _, ncoef = core.gh.coeff.shape
     series = np.zeros((fibres[1] - fibres[0], ncoef, nj, -(-ni // LANE) * LANE))
     series[..., :ni] = core.gh.coeff[:, :, fibres[0]:fibres[1]].transpose(2, 3, 0, 1)

@@ -1,4 +1,4 @@
-"""CPU kernels: what of the image a bundle sees, and how far its spots overlap."""
+"""CPU kernels: the part of the image that a bundle's spots touch, and how far these overlap."""
 # mypy: disallow-untyped-defs=False
 import math
 
@@ -10,19 +10,18 @@ from gpu_extract.vectors.simd import (address, prefetch, vfma, vfold, vmax, vmul
                                       vwrite_past)
 
 EIGHT = 8     # float64 of the longest vector
-AHEAD = 8     # rows: how long before they are wanted an image's pixels are asked for from memory
-STRETCH = 64  # bins whose spots are looked at as one at first: columns change by less than a pixel
+AHEAD = 8     # rows by which an image's pixels are prefetched
+STRETCH = 64  # bins whose spots are first considered together: their columns change by less than a pixel
 
 
 @njit(cache=True)
 def half_bands(y0, x0, stamp, shape):
-    """Largest d and largest |k| at which some spot (i, j) overlaps spot (i + d, j + k), both on the CCD.
-
-    And the largest |k| with d = 0.
+    """Largest d and largest |k| at which some spot (i, j) overlaps spot (i + d, j + k), both on the CCD; and the
+    largest |k| with d = 0.
 
     y0, x0: (nfibre, nwave), y monotonic along wavelength; stamp: (ny, nx); shape: (ny, nx) of the CCD
-    A pair of fibres is only asked whether it reaches farther than those before it, up to the distance in bins at which
-    all its rows are apart; not at all where none of its stretches meet. All distances are asked for: beyond a fibre
+    A pair of fibres is tested only for larger distances in bins than those before it, up to the distance at which all
+    its rows are apart, and not at all if none of its stretches meet. All distances of fibres are tested: beyond a fibre
     that is off the CCD, or elsewhere on it, there may be others close by.
     """
     nfibre, nwave = y0.shape
@@ -49,10 +48,10 @@ def half_bands(y0, x0, stamp, shape):
 
 @njit()
 def _on_ccd(y0, x0, stamp, shape):
-    """Which spots are on the CCD, and where they are, stretch by stretch of STRETCH bins.
+    """Which spots are on the CCD, and where they are, by stretches of STRETCH bins.
 
     Returns (nfibre, nwave) bool, and (nfibre, 1 + stretches, 4) int64: lowest and highest y0, lowest and highest x0 of
-    those on the CCD, the highest below the lowest where none is; first of the whole fibre.
+    those on the CCD, with the highest below the lowest if there are none; first those of the whole fibre.
     """
     nfibre, nwave = y0.shape
     on_ccd = np.empty(y0.shape, dtype=np.bool_)
@@ -93,7 +92,7 @@ def _meet(one, other, stamp):
 
 @njit()
 def _at_distance(y0, x0, on_ccd, stamp, pair, distance):
-    """Whether spots of one fibre overlap those of another some bins on, and whether they may even farther on.
+    """Whether spots of one fibre overlap those of another some bins away, and whether they may even farther away.
 
     pair: (one, other); distance: (1 or -1, bins)
     """
@@ -117,7 +116,7 @@ def _at_distance(y0, x0, on_ccd, stamp, pair, distance):
 
 @njit(cache=True)
 def corners(corner, apart, centre, offset):
-    """First pixel of spots along an axis, floor(centre - offset), and how far from the centre it is.
+    """First pixel of spots along an axis, floor(centre - offset), and its distance from the centre.
 
     corner: (nfibre, nwave) int64; apart, centre: same shape, float64, and may be one array
     """
@@ -157,11 +156,8 @@ def frames(y0, x0, rows, columns, stamp):
 
 @njit(cache=True)
 def in_order(corners):
-    """Blocks' numbers in order of their first rows, those of one row in order; and how their rows are laid out so.
-
-    corners: of `frames`. Returned next to the order are where each block begins, (nfibre, nblock), and how many rows
-    there are.
-    """
+    """The numbers of blocks in order of their first rows, then of their numbers; the first row of each in memory in
+    that order, (nfibre, nblock); and the number of all rows. corners: of `frames`."""
     tops, heights = corners[0].ravel(), corners[2].ravel()
     count = tops.max() + 2 if len(tops) else 1
     places = np.zeros(count, dtype=np.int64)
@@ -185,10 +181,10 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
 
     root, light: rows of whole vectors of eight, on cache lines; ivar, pix: the whole image
     inside: (first, last, start, stop), rows first .. last - 1 and columns start .. stop - 1 of it
-    margin: (rows, columns) before them; what root and light have behind them is 0 too
-    What is made is more than the caches hold: it goes straight to memory.
-    Returned is what that part of the image has: the largest ivar, the largest ivar pix^2, and 1 where a number is NaN
-    or infinite, or an ivar negative, else 0; pixels of ivar 0 do not count.
+    margin: (rows, columns) before them; the rest of root and light after them is 0 too
+    The results are larger than the caches, so they are written straight to memory.
+    Returns, for that part of the image, the largest ivar, the largest ivar pix^2, and 1 if a number is NaN or infinite
+    or an ivar is negative, else 0; pixels of ivar 0 do not count.
     """
     first, last, start, stop = inside
     top, left = margin
@@ -201,7 +197,7 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
     zero = most = brightest = none = vset8(0.0)
     line = 64 // ivar.itemsize
     for y in range(first, last):
-        for x in range(start, stop + line, line):       # rows of a bundle are too short to be seen coming
+        for x in range(start, stop + line, line):       # rows are too short for the hardware's own prefetching
             prefetch(address(ivar, (y + AHEAD) * ivar.shape[1] + x))
             prefetch(address(pix, (y + AHEAD) * ivar.shape[1] + x))
         weight, value = ivar[y, start:stop], pix[y, start:stop]
@@ -214,7 +210,7 @@ def whiten_pixels(root, light, ivar, pix, inside, margin):
             vwrite_past(to_root + 8 * x, r)
             vwrite_past(to_light + 8 * x, vmul(r, p))
             most, brightest = vmax(w, most), vmax(bright, brightest)
-            none = vfma(bright, zero, vfma(r, zero, none))      # no number where w is negative, either: it has no root
+            none = vfma(bright, zero, vfma(r, zero, none))      # also NaN if w is negative: it has no root
         to_root += 8 * width
         to_light += 8 * width
     seen = np.empty((2, EIGHT))

@@ -1,8 +1,8 @@
 """CPU kernels: Gauss-Hermite terms integrated over pixels, for a block of four bins.
 
 Lanes are bins, at neighbouring pixel edges. The antiderivative of He_m phi, m > 0, is -He_(m-1) phi, with phi the
-normal density: integrals are differences of it between a pixel's edges. Of phi alone the integral is taken from both
-edges too, that of the polynomial that has phi's value and its first N - 1 derivatives there,
+normal density: integrals are its differences between a pixel's edges. The integral of phi alone also comes from both
+edges: it is that of the polynomial with the value and the first N - 1 derivatives of phi there,
 
     int_a^(a+h) phi = sum_k w_k h^(k+1) [phi^(k)(a) + (-1)^k phi^(k)(a+h)],    k < N = NODES
     w_k = N! (2N-k-1)! / ((2N)! (k+1)! (N-k-1)!)
@@ -10,7 +10,7 @@ edges too, that of the polynomial that has phi's value and its first N - 1 deriv
 with error (N!)^2 / ((2N)! (2N+1)!) h^(2N+1) phi^(2N), where |phi^(2N)| <= (2N-1)!! / sqrt(2 pi) (Hermite's two-point
 quadrature). The derivatives are (-1)^k He_k phi: the sum over k is h phi(u) times a polynomial of degree N - 1 in h u,
 whose coefficients are polynomials in h^2, and h = 1 / sigma is the width of a pixel. Up to h = 1.5 the error is below
-8e-17; sharper profiles are left to the error function.
+8e-17; sharper profiles use the error function.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -23,13 +23,13 @@ from gpu_extract.vectors.profile_vectors import (polynomials, vboth, vcount, vde
 from gpu_extract.vectors.simd import number, vadd, vdiv, vfma, vmul, vread, vset, vset8, vset16, vsub, vwrite, write
 
 NODES = 12
-SHARPEST = 2.0 / 3.0     # pixels: sigma below which phi is integrated by the error function
+SHARPEST = 2.0 / 3.0     # pixels: sigma below which phi is integrated with the error function
 VECTOR = 8 * LANE        # bytes
-BINS = 2 * NODES         # first of the numbers of the bins, behind the coefficients, both along y and x
+BINS = 2 * NODES         # first of the numbers of the bins, after the coefficients, both along y and x
 
 
 def hermite(order: int) -> list[int]:
-    """Coefficients of He_order, that of u^0 first."""
+    """Coefficients of He_order, from u^0 on."""
     before, he = [0], [1]
     for k in range(order):
         after = [0, *he]
@@ -40,7 +40,7 @@ def hermite(order: int) -> list[int]:
 
 
 def _left_edge() -> list[list[float]]:
-    """Of (h u)^power at a pixel's left edge, the coefficients of 1, h^2, h^4, ...; at the right edge u is -u."""
+    """For (h u)^power at a pixel's left edge the coefficients of 1, h^2, h^4, ...; at the right edge u is -u."""
     table: list[list[float]] = [[] for _ in range(NODES)]
     for k in range(NODES):
         weight = Fraction(math.factorial(NODES) * math.factorial(2 * NODES - k - 1),
@@ -63,8 +63,8 @@ def room(terms):
 def profiles(out, work, terms, frame, stamp, bins):
     """Pixel integrals of the Gauss-Hermite terms along y and x.
 
-    out: addresses of (nj, rows) and (ni, columns) vectors, multiples of 4, each with room for two vectors behind, which
-        for the first of them may be the second; beyond its stamp a lane is exactly 0
+    out: addresses of (nj, rows) and (ni, columns) vectors, multiples of 4, each followed by room for two vectors, for
+        which the first may use the second's; beyond its stamp a lane is exactly 0
     work: address of `room` vectors
     terms: (nj, ni); frame: (height, width) of all four stamps; stamp: (ny, nx) of one
     bins: addresses of the bins' first pixel minus centre, of sigma, and of the stamps' first pixel in the frame, along
@@ -88,8 +88,8 @@ def profiles(out, work, terms, frame, stamp, bins):
 def _axis(out, work, terms, pixels):
     """The profiles of one axis, from the last edge to the first.
 
-    terms: (nterm, size of the frame). Four edges at a time, and eight lanes where one or two are left over; what these
-    write behind a term's pixels the next term's first pixels take the place of.
+    terms: (nterm, size of the frame). Four edges are taken at a time, or eight lanes for one or two that are left over;
+    what these write after a term's pixels is overwritten by the next term's first pixels.
     """
     nterm, size = terms
     n, rest = (size + 3) // 4 * 4, (size + 1) % 4
@@ -117,7 +117,7 @@ def _axis(out, work, terms, pixels):
 def _edges(out, work, terms, bins, limit):
     """The terms at some neighbouring edges, and the integrals over the pixels that begin there.
 
-    work: see `profiles`; behind the coefficients the terms at the edge that follows, and then at the first one here
+    work: see `profiles`; after the coefficients it has the terms at the following edge, at the end at the first one
     terms: (nterm, bytes from a term to the next); limit: half a stamp
     bins: edges counted from the left one of the pixel in the middle of the bins' stamps, 1 / sigma, u of that one
     """
@@ -149,7 +149,7 @@ def _edges(out, work, terms, bins, limit):
 
 @njit()
 def _put(out, at, term):
-    """Differences of a term's values at successive edges, where they are inside the stamp; see `_edges`."""
+    """Differences of a term's values at successive edges inside the stamp; see `_edges`."""
     low, place, limit = term
     vwrite(out, vinside(place, limit, vsub(low, vnext(low, vread(at)))))
     vwrite(at, vfirst(low))
@@ -157,7 +157,7 @@ def _put(out, at, term):
 
 @njit()
 def _sharpen(out, pixels, bins):
-    """The integrals of phi alone, where a bin's sigma is too small to take them from the edges' derivatives.
+    """The integrals of phi alone, for bins whose sigma is too small for the derivatives at the edges.
 
     out: see `_axis`; bins: addresses of first pixels minus centres, of sigma, and of first pixels in the frame
     """

@@ -1,7 +1,7 @@
 """CPU kernels: spectra to image and back, through the spots.
 
-A pixel gets its light in the same order however the bins are cut: by wavelength
-first and fibre second in `add_to_image`, by the first row of a block in `judge` and `add_blocks`.
+A pixel gets its light in an order that does not depend on how bins are cut: by wavelength, then fibre, in
+`add_to_image`; by the first row of a block in `judge` and `add_blocks`.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -16,7 +16,7 @@ from gpu_extract.vectors.spot_vectors import (add_to, by_bin, columns, columns1,
 
 @njit(cache=True)
 def add_to_image(image, stamps, y0, x0, flux):
-    """image[y, x] += sum of flux times spot, spots clipped at the image's edges."""
+    """image[y, x] += sum of flux times spot; spots are clipped at the image's edges."""
     nfibre, nwave, ny, width = stamps.shape
     rows, columns = image.shape
     for j in range(nwave):
@@ -29,8 +29,8 @@ def add_to_image(image, stamps, y0, x0, flux):
                     image[top + y, left + x] += light * stamps[i, j, y, x]
 
 
-AHEAD = 16     # blocks: how long before it is wanted a block is asked for from memory
-BEFORE = 4     # rows: the same for the pixels
+AHEAD = 16     # blocks by which blocks are prefetched
+BEFORE = 4     # rows by which pixels are prefetched
 
 
 @njit(cache=True, loops=False)
@@ -38,11 +38,11 @@ def judge(out, blocks, x, images, psferr):
     """out[0] = chi2pix = A^T chi^2 / A^T [ivar > 0] and out[1] = 1 - A^T [ivar > 0], out: (2, nfibre, 4 nblock).
 
     blocks: (stamps, begins, order, scale, corners), see data.Blocks; x: (nfibre, 4 nblock)
-    images: (model, root, light), float64 images of a cut-out, rows of whole vectors of eight; model holds anything
+    images: (model, root, light), float64 images of a cut-out, rows of whole vectors of eight; model is undefined before
 
-    Blocks are taken in order of their first row. A row of pixels is judged as soon as no later block has a part in it,
-    and a block all of whose rows are judged is summed up: its spots are then still in the processor's cache. A row of
-    chi^2 lies at the beginning of the row of the model that it is made from.
+    Blocks are taken in order of their first row. A row of pixels is judged as soon as no later block touches it, and a
+    block is summed up once all its rows are judged: its spots are then still in the processor's cache. A row of chi^2
+    replaces the beginning of the row of the model from which it is made.
     """
     stamps, begins, order, scale, corners = blocks
     kind, size = stamps.dtype.type(0), stamps.itemsize
@@ -73,7 +73,7 @@ def judge(out, blocks, x, images, psferr):
 
 @njit(cache=True)
 def add_blocks(model, blocks, x):
-    """model = A x on a cut-out, rows of whole vectors of eight; blocks and x as those of `judge`, whose bits it has."""
+    """model = A x on a cut-out, rows of whole vectors of eight; blocks and x as in `judge`, with the same bits."""
     stamps, begins, order, scale, corners = blocks
     kind, size = stamps.dtype.type(0), stamps.itemsize
     line = stamps.shape[1] * LANE * size
@@ -90,9 +90,9 @@ def add_blocks(model, blocks, x):
 
 @njit()
 def _in_turn(order, corners, begins):
-    """(n, 5) first row and column, height, width and place of the blocks that are taken, in this order.
+    """(n, 5) first row and column, height, width and place of the blocks, in the given order.
 
-    They lie far from each other: gathered first, none waits for the one before it.
+    They are far apart in memory. Gathering them first avoids a wait for each.
     """
     frames, starts, found = corners.reshape(4, -1), begins.ravel(), np.empty((len(order), 5), dtype=np.int64)
     for k in range(len(order)):
@@ -104,7 +104,7 @@ def _in_turn(order, corners, begins):
 
 @njit()
 def _sum_up(sums, blocks, progress, places, steps, kind):
-    """Sum up the blocks that follow those that are done and end before the rows that are not judged: how many are done.
+    """Sum up the next blocks that end before the first row that is not judged; returns how many are done.
 
     sums: addresses of both sums and of the scale; blocks: (order, `_in_turn`, bytes of a row of spots)
     progress: (blocks done, rows judged); places: addresses of the model and of all spots; steps: the first three of
@@ -129,7 +129,7 @@ def _add_block(places, shape, steps, light, kind):
     """model += light times spot for a block's four bins; columns are taken by fours, the last ones by twos.
 
     places: addresses of the frame's first pixel and of the block; shape: height and width
-    steps: bytes from row to row of the model and of the block, of four columns, and to the block that comes soon
+    steps: bytes from row to row of the model and of the block, of four columns, and to the block that is prefetched
     A column beyond the frame's holds zeros.
     """
     model, stamps = places
@@ -166,12 +166,12 @@ def _add_block(places, shape, steps, light, kind):
 
 @njit()
 def _adjoint_block(out, scale, places, shape, steps, kind):
-    """A block's chi2pix and pixmask_fraction, to two addresses; 0 and 1 where no good pixel is touched.
+    """A block's chi2pix and pixmask_fraction, to two addresses; 0 and 1 if no good pixel is touched.
 
     scale: of the spots; places: addresses of the frame's chi^2 (negative where masked, see chi_square) and of the
         block; see _add_block
-    Two rows at a time, sixteen partial sums of each for a bin: they stay small, and so does their rounding. Two columns
-    that are left over are taken of both rows at once.
+    Two rows are taken at a time, with sixteen partial sums of each for a bin: they stay small, and so does their
+    rounding. Two columns that are left over are taken for both rows at once.
     """
     chi, stamps = places
     height, pairs = shape[0], (shape[1] + 1) // 2
@@ -209,7 +209,7 @@ def chi_square(images, span, psferr, form):
 
     images: (model, root, light), light = root pix; span: of rows; form: (kind, size) of the elements that are written
     """
-    one, error_of, least = vset8(1.0), vset8(psferr), vset8(1e-200)     # roots of what is above 0 are above 1e-162
+    one, error_of, least = vset8(1.0), vset8(psferr), vset8(1e-200)     # roots of numbers above 0 are above 1e-162
     kind, size = form
     stride = 8 * images[0].shape[1]
     model, root, light = address(images[0], 0), address(images[1], 0), address(images[2], 0)

@@ -27,7 +27,7 @@ def legendre(out, wave, domain):
 def evaluate(out, coeff, wave, domain):
     """out[i, j] = sum_k coeff[i, k] P_k(u_j), by k: out (n, nwave), coeff (n, ncoef); wave, domain: see `legendre`.
 
-    All lanes are made in the same way, where there are fewer wavelengths too: a value depends on its own alone.
+    All lanes are computed in the same way, even for fewer wavelengths: a value depends on its own wavelength alone.
     """
     n, ncoef = coeff.shape
     nwave = len(wave)

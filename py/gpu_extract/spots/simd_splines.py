@@ -1,7 +1,7 @@
-"""CPU kernel: the profiles of tabulated spots, quintic B-splines around knots at equal distances.
+"""CPU kernel: the profiles of tabulated spots, quintic B-splines around equidistant knots.
 
-B(t) is 0 from |t| = 3 on. On the pixel at distance d from the spot's centre, the knot n of N has B(d / distance - n +
-(N - 1) / 2): six knots at a time reach a pixel, and their six values are polynomials of the fraction f of its place.
+B(t) is 0 from |t| = 3 on. At a pixel at distance d from the spot's centre, knot n of N has B(d / distance - n +
+(N - 1) / 2): six knots reach a pixel, and their six values are polynomials of the fraction f of its place.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -63,6 +63,6 @@ def splines(out, terms, pixels, bins):
 
 @njit()
 def _put(to, line, knot, value):
-    """Write a value where there is such a knot; knot: (its number, how many there are)."""
+    """Write a value if the knot exists; knot: (its number, number of all knots)."""
     if 0 <= knot[0] < knot[1]:
         write(to + VECTOR * line * knot[0], value)

@@ -2,11 +2,10 @@
 
 The lanes of every vector are the four bins, at one pixel or at two neighbouring ones. A block has one frame of pixels
 that holds its four stamps; outside its own stamp a bin's lane is 0. Every lane is computed by the same instructions
-from its own bin's numbers and its own pixel coordinates, so that a spot depends neither on its block nor on the tile it
-is made in.
+from its own bin's numbers and its own pixel coordinates, so that a spot depends neither on its block nor on its tile.
 
 The profiles along y and x are separable; a spot is hy^T G hx with the small matrix G of Gauss-Hermite coefficients. A
-tabulated core is of the same form, with B-splines for profiles.
+tabulated component has the same form, with B-splines for profiles. Components are called cores here.
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -21,17 +20,17 @@ from gpu_extract.spots.simd_profiles import profiles, room
 from gpu_extract.spots.simd_splines import splines
 from gpu_extract.vectors.simd import address, number
 
-# A bin's numbers, for all bins in turn: first pixel minus centre (y, x), then sigma y, sigma x and nsig of the first
-# core, of the second core, then the tail's amp, core, xscale, yscale, index.
+# A bin's numbers, each for all bins in turn: first pixel minus centre (y, x); sigma y, sigma x and nsig of the first
+# core, and of the second; the tail's amp, core, xscale, yscale, index.
 FIRST, CORES, TAIL, NUMBERS = 0, 2, 8, 13
-TABULATED = -1.0      # in the place of nsig: sigma is the distance of the knots
+TABULATED = -1.0      # in place of nsig: sigma is the distance of the knots
 
 
 class Component(NamedTuple):
-    """A Gauss-Hermite core of some fibres at some bins.
+    """A core of some fibres at some bins.
 
-    series: (nfibre, ncoef, nj ni4), ni4 = ni rounded up to a multiple of 4; basis: (ncoef, n); both empty where there
-        is no such core
+    series: (nfibre, ncoef, nj ni4), ni4 = ni rounded up to a multiple of 4; basis: (ncoef, n); both empty if there is
+        no such core
     nj, ni: number of terms along y and x
     """
 
@@ -42,7 +41,7 @@ class Component(NamedTuple):
 
 
 class Ingredients(NamedTuple):
-    """What spots are made of, n = the number of bins rounded up to blocks.
+    """The data from which spots are made; n: number of bins, rounded up to blocks.
 
     numbers: (nfibre, NUMBERS, n)
     first, second: the cores, added in this order
@@ -57,7 +56,7 @@ class Ingredients(NamedTuple):
 
 @njit()
 def aligned(size):
-    """Room that starts on a cache line: eight lanes that straddle two cost twice."""
+    """An array of `size` numbers that starts on a cache line: eight lanes that straddle two lines cost twice."""
     block = np.empty(size + 8)
     first = (-address(block, 0) // 8) % 8
     return block[first:first + size]
@@ -65,7 +64,7 @@ def aligned(size):
 
 @njit()
 def rounded(size):
-    """Up to whole fours."""
+    """`size` rounded up to a multiple of 4."""
     return (size + 3) // 4 * 4
 
 
@@ -93,7 +92,7 @@ def _core(stamp, space, core, frame, bins, shape, sizes):
     coeff = space
     work = coeff + VECTOR * npar
     hy = work + VECTOR * (npar // nj) * rows
-    hx = hy + VECTOR * nj * rows      # written after hy: the room behind that
+    hx = hy + VECTOR * nj * rows      # written after hy, whose following room it is
     edges = hx + VECTOR * (ni * ((width + 3) // 4 * 4) + 2)
     if number(sigma + 2 * step) == TABULATED:
         splines(hy, (nj, rows), shape[0], (numbers, sigma, offsets))
@@ -108,14 +107,14 @@ def _core(stamp, space, core, frame, bins, shape, sizes):
 
 @njit()
 def make_block(stamps, work, bins, cores, shape, frame):
-    """Make four spots that are still to be clipped at 0 and scaled to the sum 1.
+    """Make four spots, not yet clipped at 0 and scaled to the sum 1.
 
     stamps: address of (rows, pitch) vectors, rows a multiple of 4, filled: 0 beside each stamp up to a multiple of 4
-        columns, anything behind those
+        columns, undefined after those
     work: address of `space_of` numbers
     bins: addresses of the first bin's numbers and of the first pixel (y, x) of its stamp in the frame; bytes from one
         number to the next, in both
-    cores: two, see `_core`; npar = 0 where there is no second
+    cores: two, see `_core`; npar = 0 if there is no second
     shape: (ny, nx, whether there is a tail); frame: (height, width, pitch), pitch a multiple of 4, at least the width
     """
     height, width, pitch = frame
@@ -129,7 +128,7 @@ def make_block(stamps, work, bins, cores, shape, frame):
 
 @njit()
 def core_at(core, first):
-    """A Component by addresses, for `core_of`; first: of its numbers."""
+    """A Component as addresses, for `core_of`; first: the place of its first number."""
     series, basis, nj, ni = core
     _, ncoef, npar = series.shape
     return address(series, 0), address(basis, 0), 8 * basis.shape[1], npar, ncoef, nj, ni, first
@@ -137,7 +136,7 @@ def core_at(core, first):
 
 @njit()
 def core_of(core, i, j):
-    """A core of fibre i at bins j .. j + 3 as `_core` wants it; core: from `core_at`."""
+    """A core of fibre i at bins j .. j + 3 in the form for `_core`; core: from `core_at`."""
     series, basis, step, npar, ncoef, nj, ni, first = core
     return series + 8 * i * ncoef * npar, basis + 8 * j, step, npar, ncoef, nj, ni, first
 
@@ -165,7 +164,7 @@ def make_spots(out, recipe, offsets, sizes):
 
 @njit()
 def _make_spots(out, recipe, frames, scratch, pitch):
-    """make_spots with its scratch as arguments: an array lives as long as the call it is an argument of."""
+    """make_spots with its scratch as arguments: an array lives as long as the call that has it as an argument."""
     numbers, shape = recipe.numbers, recipe.shape
     (offsets, sizes), (stamps, work) = frames, scratch
     nfibre, nwave, ny, nx = out.shape

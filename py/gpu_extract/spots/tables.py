@@ -1,8 +1,8 @@
-"""Tabulated spots: a smooth function between given stamps, for instruments whose spots are no Gauss-Hermite.
+"""Tabulated spots: a smooth function between given stamps, for instruments whose spots are not Gauss-Hermite.
 
-The stamps of all positions together are samples of one function of the distance from the spot's centre, P of them a
-pixel along each axis; what lies between them, along wavelength and across the fibres is in doc/method.md. Beyond the
-samples the spline's coefficients are 0, beyond the first and last fibre of the table they have the values there.
+The stamps of all positions together are samples of one function of the distance from the spot's centre, P of them per
+pixel along each axis; doc/method.md describes the interpolation between samples, along wavelength and across fibres.
+Beyond the samples the spline's coefficients are 0; beyond the first and last fibre of the table they are constant.
 
 Position p of P has the centre at (p + 1/2)/P - 1/2 pixel from the middle of the stamp's central pixel. On a stamp of
 2 h + 1 pixels, sample m = P y + P - 1 - p then lies (m + 1/2)/P - h - 1/2 from the centre.
@@ -15,15 +15,15 @@ from gpu_extract.data import Array, Core, IntArray, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import evaluate, make_spots
 
-LEBESGUE = 10.0        # the most that the polynomial in wavelength may make of errors at its nodes
-SAMPLES = (66 / 120, 26 / 120, 1 / 120)     # of the quintic B-spline at its own knot and those beside
+LEBESGUE = 10.0        # largest factor by which the polynomial in wavelength may amplify errors at its nodes
+SAMPLES = (66 / 120, 26 / 120, 1 / 120)     # the quintic B-spline at its own knot and the next ones
 
 
 def core_of(stamps: Array, fibres: IntArray, waves: Array, domain: tuple[float, float], nfibre: int) -> Core:
-    """The tabulated core of all fibres.
+    """The tabulated component of all fibres.
 
     stamps: (nodes, nwave, py, px, ny, nx), each is scaled to the sum 1; fibres: (nodes,) ascending; waves: (nwave,)
-    domain: Angstrom, where the PSF is defined; nfibre: of the camera
+    domain: the PSF's range in Angstrom; nfibre: of the camera
     """
     scaled = stamps / stamps.sum(axis=(4, 5), keepdims=True)
     nodes, nwave, py, px, ny, nx = scaled.shape
@@ -37,7 +37,8 @@ def core_of(stamps: Array, fibres: IntArray, waves: Array, domain: tuple[float, 
 
 
 def magnified(waves: Array, domain: tuple[float, float]) -> float:
-    """What the polynomial through values at `waves` makes of their errors at most: its Lebesgue constant, or inf."""
+    """The largest factor by which the polynomial through values at `waves` amplifies errors of these: its Lebesgue
+    constant, or infinity."""
     with np.errstate(all="ignore"):
         powers = _powers(waves, domain)
         if not np.isfinite(powers).all() or np.linalg.matrix_rank(powers) < len(waves):
@@ -47,7 +48,7 @@ def magnified(waves: Array, domain: tuple[float, float]) -> float:
 
 
 def nodes_of(count: int, domain: tuple[float, float]) -> Array:
-    """Wavelengths at which a table is best made: Chebyshev's, ascending."""
+    """The best wavelengths for a table: Chebyshev nodes, ascending."""
     at = -np.cos(np.pi * (np.arange(count) + 0.5) / count)
     return 0.5 * (domain[0] + domain[1]) + 0.5 * (domain[1] - domain[0]) * at
 
@@ -55,7 +56,7 @@ def nodes_of(count: int, domain: tuple[float, float]) -> Array:
 def stamps_of(psf: PsfModel, waves: Array, positions: tuple[int, int]) -> Array:
     """A table of any PSF's spots: (nfibre, nwave, py, px, ny, nx).
 
-    positions: (py, px) per pixel. Raises InputError where the stamps are even: their centre is no pixel's.
+    positions: (py, px) per pixel. Raises InputError if a stamp's size is even: its centre is then not in a pixel.
     """
     ny, nx = psf.stamp
     if psf.offset != (ny // 2 - 0.5, nx // 2 - 0.5):
@@ -79,9 +80,9 @@ def tabulated(psf: PsfModel, count: int, positions: tuple[int, int]) -> PsfModel
 
 
 def table_of(psf: PsfModel) -> tuple[Array, Array]:
-    """Stamps as `core_of` takes them, and their wavelengths: what gives a tabulated PSF again, to rounding.
+    """Stamps in the form for `core_of`, and their wavelengths, which give the tabulated PSF again, to rounding.
 
-    Where the function between the samples is below 0, the stamps are 0.
+    Where the function is below 0, the stamps are 0.
     """
     core, (ny, nx) = psf.cores[0], psf.stamp
     domain = core.gh.wmin, core.gh.wmax
@@ -101,19 +102,19 @@ def _samples(count: int) -> Array:
 
 
 def _powers(waves: Array, domain: tuple[float, float], count: int | None = None) -> Array:
-    """Legendre polynomials at wavelengths: (nwave, count), as many as wavelengths where count is None."""
+    """Legendre polynomials at wavelengths: (nwave, count), by default as many as wavelengths."""
     at = (2 * waves - domain[0] - domain[1]) / (domain[1] - domain[0])
     degree = (len(waves) if count is None else count) - 1
     return np.asarray(np.polynomial.legendre.legvander(at, degree), dtype=np.float64)
 
 
 def _of_all(values: Array, fibres: IntArray, nfibre: int) -> Array:
-    """Values (nodes, ...) of some fibres as those of all."""
+    """Interpolate values (nodes, ...) of some fibres to all fibres."""
     if np.array_equal(fibres, np.arange(nfibre)):
         return values
     if len(fibres) == 1:
         return np.broadcast_to(values, (nfibre, *values.shape[1:]))
-    from scipy.interpolate import make_interp_spline  # not needed where every fibre has stamps
+    from scipy.interpolate import make_interp_spline  # not needed if every fibre has stamps
 
     at = np.clip(np.arange(nfibre), fibres[0], fibres[-1])
     return make_interp_spline(fibres, values, k=min(3, len(fibres) - 1))(at)

@@ -1,7 +1,7 @@
-"""Blocks of 4 x 4 elements, eight lanes (poles) each, kept in registers: the building stones of the wide band.
+"""Operations on blocks of 4 x 4 elements with eight lanes (poles) in registers, for the wide band and windows.
 
-A block in memory is 16 vectors, [c][r] (column by column) or [r][c]; a group of right sides is 4 bins, [bin][side].
-All places are addresses in bytes, and different ones do not overlap. `e` is the code's writer (emit.Emit).
+A block in memory is 16 vectors, [c][r] (column by column) or [r][c]; a group of right-hand sides is 4 bins,
+[bin][side]. All places are addresses in bytes, and different ones do not overlap. `e` writes the code (emit.Emit).
 """
 # mypy: disallow-untyped-defs=False
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from typing import Any
 from gpu_extract.vectors.emit import Emit, written_out
 
 LANES = 8
-SIDES = 2                      # right sides: ones and x
-EDGE = 4                       # of a block
+SIDES = 2                      # right-hand sides: ones and x
+EDGE = 4                       # rows or columns of a block
 BLOCK = EDGE * EDGE * LANES    # elements of a block
-GROUP = EDGE * SIDES * LANES   # elements of a group of right sides
+GROUP = EDGE * SIDES * LANES   # elements of a group of right-hand sides
 PIVOTS = EDGE * LANES          # elements of a panel's D
 SQUARE, PAIRS, LINE, VECTOR = 8 * BLOCK, 8 * GROUP, 8 * PIVOTS, 8 * LANES      # bytes of these, and of a vector
 BINS = range(EDGE)
@@ -57,7 +57,7 @@ def _factor_corner(e: Emit, corner: Any, pivots: Any, inverses: Any) -> None:
 
 
 def finished(e: Emit, x: dict[tuple[int, int], Any], corner: Any, inverses: Any) -> dict[tuple[int, int], Any]:
-    """A block below the diagonal, less all earlier panels' part, becomes that of L."""
+    """A block below the diagonal, minus the contributions of all earlier panels, becomes that of L."""
     for c in BINS:
         for m in range(c):
             low = e.load(corner, (m * EDGE + c) * LANES)
@@ -109,7 +109,7 @@ def _invert_corner(e: Emit, corner: Any, inverses: Any) -> None:
 
 
 def _mirror(e: Emit, block: Any) -> None:
-    """A block gets its lower triangle on both sides."""
+    """A block's lower triangle is copied to its upper one."""
     x = read_block(e, block)
     write_block(e, block, {(r, c): x[max(r, c), min(r, c)] for r, c in x})
 
@@ -120,7 +120,7 @@ def _turn(e: Emit, out: Any, block: Any) -> None:
 
 
 def _forward_corner(e: Emit, y: Any, corner: Any, inverses: Any) -> None:
-    """A group of right sides, less all earlier panels' part: forward substitution, divided by D."""
+    """Forward substitution of a group of right-hand sides, minus the contributions of earlier panels, divided by D."""
     low = read_block(e, corner)
     for s in range(SIDES):
         done: list[Any] = []
@@ -134,7 +134,7 @@ def _forward_corner(e: Emit, y: Any, corner: Any, inverses: Any) -> None:
 
 
 def _backward_corner(e: Emit, y: Any, corner: Any) -> None:
-    """A group of right sides, divided by D: back substitution within its panel's diagonal block."""
+    """Back substitution of a group of right-hand sides, divided by D, within its panel's diagonal block."""
     low = read_block(e, corner)
     for s in range(SIDES):
         done: dict[int, Any] = {}
@@ -156,17 +156,17 @@ turn = _code("turn", _turn)
 forward_corner = _code("forward_corner", _forward_corner)
 backward_corner = _code("backward_corner", _backward_corner)
 
-NORMAL, TURNED, GROUPS = 0, 1, 2     # what is multiplied
+NORMAL, TURNED, GROUPS = 0, 1, 2     # operands, see subtract_products
 
 
 def block_places(kind: int) -> dict[tuple[int, int], int]:
-    """Where the elements (row, column or side) of a block or a group of right sides are."""
+    """The places of the elements (row, column or side) of a block or a group of right-hand sides."""
     width = SIDES if kind == GROUPS else EDGE
     return {(r, m): (r * SIDES + m if kind == GROUPS else m * EDGE + r) * LANES for m in range(width) for r in BINS}
 
 
 def subtract_terms(e: Emit, sums: dict[tuple[int, int], Any], operands: tuple[Any, Any, Any, Any], kind: int) -> None:
-    """`sums` -= the products of `operands`: A's first place and its step, B's first place, and how many."""
+    """`sums` -= the products of `operands`: A's first place and its step, B's first place, and their number."""
     left0, step, right0, count = operands
     width = SIDES if kind == GROUPS else EDGE
     with e.loop(count) as n:
@@ -191,8 +191,8 @@ def _products(e: Emit, target: Any, left: Any, step: Any, right: Any, count: Any
 def subtract_products(e, target, left, right, count, kind):
     """C -= sum_n A_n B_n over `count` blocks, C in registers.
 
-    target: C; left: (A, bytes from one to the next); right: B, which follow each other
+    target: C; left: (A, bytes from one to the next); right: B, which are contiguous
     NORMAL: C and A are [column][row], B [row][column]; TURNED: A is [row][column]; GROUPS: A is [column][row], C and B
-    are groups of right sides.
+    are groups of right-hand sides.
     """
     e.call("subtract_products", (e.place(target), *e.columns(left), e.place(right), count), _products, kind)

@@ -23,10 +23,10 @@ from gpu_extract.vectors.raw import DOUBLE, INDEX, doubles
 
 
 def written_out(lanes: int, *constants: str) -> Callable[[Callable[..., None]], Any]:
-    """The decorator of a function write(e, ...) that makes an intrinsic of it, with `e` an Emit for so many lanes.
+    """A decorator that makes an intrinsic from a function write(e, ...), where `e` is an Emit for `lanes` lanes.
 
-    constants: names of arguments that must be constants where it is called (numbers, closure variables or globals):
-    they come as int; of an array come its kind and itself, see Emit.pointer; of all else comes the value
+    constants: names of arguments that must be constants in every call (numbers, closure variables or globals). The
+    function gets them as int, an array as its kind and itself, see Emit.pointer, and anything else as its value
     """
     def decorate(write: Callable[..., None]) -> Any:
         names = list(signature(write).parameters)[1:]
@@ -35,7 +35,7 @@ def written_out(lanes: int, *constants: str) -> Callable[[Callable[..., None]], 
         def typing(context: Any, *given: Any) -> Any:
             constant = [isinstance(kind, types.IntegerLiteral) for kind in given]
             if not all(known for known, name in zip(constant, names, strict=True) if name in constants):
-                return None          # numba first asks without the values of constants, then with them
+                return None          # numba first tries without the values of constants, then with them
             return types.void(*(types.intp if known and name not in constants else kind
                                 for kind, known, name in zip(given, constant, names, strict=True))), code
 
@@ -51,7 +51,7 @@ def written_out(lanes: int, *constants: str) -> Callable[[Callable[..., None]], 
 
 
 class Emit:
-    """Writes instructions on vectors of `lanes` float64 at a builder's place.
+    """Writes instructions on vectors of `lanes` float64 at a builder's position.
 
     add(a, b), multiply, divide, negative(a): a + b, a b, a / b, -a
     """
@@ -66,9 +66,9 @@ class Emit:
     def call(self, name: str, places: Sequence[Any], body: Callable[..., None], *sizes: Any) -> None:
         """Call a function of this module with addresses `places`; its code is body(e, *places, *sizes), written once.
 
-        A function of its own, which LLVM neither copies to every caller nor rewrites for the loop around the call: it
-        compiles in a fraction of the time. Different places do not overlap. The name and the sizes must tell all that
-        the code depends on.
+        LLVM neither copies a separate function to every caller nor rewrites it for the loop around the call, so it
+        compiles in a fraction of the time. Different places do not overlap. The name and the sizes must determine the
+        code.
         """
         module, name = self.builder.module, "_".join(map(str, (name, *sizes)))
         if name not in module.globals:
@@ -84,18 +84,18 @@ class Emit:
         self.builder.call(module.globals[name], places)
 
     def variables(self, count: int) -> list[Any]:
-        """Places for vectors that a loop changes; LLVM keeps them in registers."""
+        """Variables for vectors that a loop changes; LLVM keeps them in registers."""
         return [cgutils.alloca_once(self.builder, self.kind) for _ in range(count)]
 
     def begun(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """The same, with these values to begin with."""
+        """The same, with initial values."""
         places = dict(zip(values, self.variables(len(values)), strict=True))
         for key, place in places.items():
             self.builder.store(values[key], place)
         return places
 
     def done(self, places: dict[Any, Any]) -> dict[Any, Any]:
-        """What variables have come to."""
+        """The final values of variables."""
         return {key: self.builder.load(place) for key, place in places.items()}
 
     def scratch(self, count: int) -> Any:
@@ -104,7 +104,7 @@ class Emit:
         return self.builder.bitcast(place, DOUBLE.as_pointer())
 
     def loop(self, count: Any) -> Any:
-        """`with e.loop(count) as n:` what follows is done for n = 0 .. count - 1 (n.index)."""
+        """`with e.loop(count) as n:` the block is executed for n = 0 .. count - 1 (n.index)."""
         return cgutils.for_range(self.builder, count)
 
     def step(self, pointer: Any, index: Any, stride: Any) -> Any:
@@ -128,7 +128,7 @@ class Emit:
         return self.builder.bitcast(self.pointer(array, self.index(0)), INDEX.as_pointer())
 
     def parts(self, several: Any) -> list[Any]:
-        """What a tuple holds."""
+        """The elements of a tuple."""
         return list(cgutils.unpack_tuple(self.builder, several))
 
     def columns(self, pair: Any) -> tuple[Any, Any]:
@@ -171,7 +171,7 @@ class Emit:
         return raw.standard(self.builder, "fabs", a)
 
     def larger(self, a: Any, b: Any) -> Any:
-        """The larger of a and b; b where a is NaN."""
+        """The larger of a and b; b if a is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
     def where_positive(self, test: Any, a: Any, b: Any) -> Any:
@@ -183,7 +183,7 @@ class Emit:
         return raw.shuffle(self.builder, a, b, lanes)
 
     def sums(self, vectors: Sequence[Any]) -> Any:
-        """One vector of the sums over the lanes of as many vectors as there are lanes, pairwise in a fixed order."""
+        """One vector with the sums over the lanes of as many vectors as there are lanes, pairwise in a fixed order."""
         rest, span = list(vectors), 1
         while len(rest) > 1:
             blocks = range(0, self.lanes, 2 * span)
@@ -209,9 +209,9 @@ class Emit:
         return list(rows)
 
     def interleaved(self, rows: Sequence[Any], offset: int) -> list[Any]:
-        """Elements offset .. offset + 7 of what eight addresses point to: a vector of eight lanes for each of them.
+        """Elements offset .. offset + 7 at eight addresses: a vector of eight lanes for each element.
 
-        Halves are put together while they are loaded, so that two shuffles are left for each vector.
+        Halves are combined when they are loaded, so that each vector needs two shuffles.
         """
         columns = []
         for half in (offset, offset + 4):

@@ -1,15 +1,15 @@
-"""Vectors for the profiles of spots (see simd_profiles): the normal density, and what lies between pixel edges.
+"""Vector operations for the profiles of spots (see simd_profiles): the normal density, and operations on pixel edges.
 
-    vdensity(u)                    exp(-u^2 / 2) / sqrt(2 pi), right to 4e-17
+    vdensity(u)                    exp(-u^2 / 2) / sqrt(2 pi), exact to 4e-17
     vboth(lower, upper)            four float64 at one address and four at another
     vhalves(a, b)                  a, a, a, a, b, b, b, b
-    vtile(a, b)                    four lanes, as often as b has fours
-    vcount(x, b)                   x, x + 1, ..., each in four lanes, as many as b has
+    vtile(a, b)                    the four lanes of a, repeated to the length of b
+    vcount(x, b)                   x, x + 1, ..., each in four lanes, to the length of b
     vnext(a, b)                    lanes 4, 5, ... of a, then the four of b
     vfirst(a)                      the first four lanes
     vinside(x, limit, a)           a where |x| < limit, else 0
-    polynomials(table)             a function of an address and a vector s: writes sum_n table[k][n] s^n of every k, one
-                                   vector behind the other
+    polynomials(table)             a function of an address and a vector s that writes sum_n table[k][n] s^n for all k,
+                                   as contiguous vectors
 """
 # mypy: disallow-untyped-defs=False
 import math
@@ -28,7 +28,7 @@ _DENSITY = [
     -2.1472165104745017e-09, 1.0765457296060633e-10, -4.891335773208991e-12]
 _MAGIC = 6755399441055744.0     # 1.5 2^52: adding it leaves the rounded integer in the lowest bits
 _STEP = math.log(4.0)
-_FAINTEST = 1400.0              # u^2 beyond which the density stays what it is there, 1e-305
+_FAINTEST = 1400.0              # u^2 beyond which the density stays constant, at 1e-305
 
 
 def _even_odd(builder: Any, s: Any, coefficients: Sequence[float]) -> Any:
@@ -98,7 +98,7 @@ vinside = raw.operation(_inside)
 
 
 def polynomials(table: Sequence[Sequence[float]]) -> Any:
-    """A function of an address and a vector s: writes sum_n table[k][n] s^n of every k, one vector behind the other."""
+    """A function of an address and a vector s that writes sum_n table[k][n] s^n for all k, as contiguous vectors."""
     def write(builder, place, s):
         for k, coefficients in enumerate(table):
             raw.store(builder, _horner(builder, s, coefficients), builder.add(place, raw.index(8 * s.type.count * k)))

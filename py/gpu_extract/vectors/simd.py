@@ -1,25 +1,23 @@
-"""Vectors of four, eight or sixteen float64 for numba kernels: `Vec` values that live in registers.
+"""Vectors of four, eight or sixteen float64 for numba kernels: `Vec` values that stay in registers.
 
-numba leaves it to LLVM whether a loop becomes vector code, and for the short
-loops of this project (rows of 3 to 8 vectors) it often does not. These
-intrinsics say it outright; LLVM maps four lanes to AVX, to half an AVX-512
-register or to two NEON registers, eight to one AVX-512 register or two of AVX, sixteen to twice
-as many: two independent calculations, whose latencies hide behind each other.
-The order of every sum is the one written, and a lane's bits do not depend on
-how many there are.
+numba lets LLVM decide whether a loop becomes vector code, and for the short loops of this project (rows of 3 to 8
+vectors) it often does not. These intrinsics request it. LLVM maps four lanes to AVX, to half an AVX-512 register or to
+two NEON registers, eight to one AVX-512 register or two of AVX, sixteen to twice as many: two independent calculations,
+which hide each other's latencies. The order of every sum is the one written, and a lane's bits do not depend on the
+number of lanes.
 
-    address(array, index)          where an element lies, in bytes; vread(address) and vwrite(address, a) move four
-                                   float64 there. Functions inside a hot loop take addresses: a numba array as an
-                                   argument costs two atomic reference counts wherever LLVM does not inline the call. An
+    address(array, index)          address of an element in bytes; vread(address) reads four float64 there, and
+                                   vwrite(address, a) writes them. Functions in a hot loop take addresses: an array as
+                                   an argument costs two atomic reference counts unless LLVM inlines the call. An
                                    address does not keep its array alive: take addresses of arguments only
-    prefetch(address)              asks for its cache line, to be read soon; any address may be given
-    integer, number, write         one int64 or float64 there is read, one float64 written
+    prefetch(address)              prefetches its cache line; any address is allowed
+    integer, number, write         read one int64 or float64 there, write one float64
     vwrite_past(address, a)        past the caches, to an address that is a multiple of the vector's size
     vwrite_single(address, a)      the same as float32, to a multiple of the size of at most eight
     vfma(a, b, c)                  a b + c, rounded once
     vtake(a, b, c)                 c - a b, rounded once
     vadd(a, b), vsub, vmul, vdiv   a + b, a - b, a b, a / b
-    vmax(a, b), vmin(a, b)         the larger, the smaller of both; b where one is NaN
+    vmax(a, b), vmin(a, b)         the larger, the smaller of both; b if one is NaN
     vless(a, b)                    1.0 where a < b, else 0.0
     vabs(a), vroot(a)              |a|, the square root of a; vsign(a, b) is |a| with the sign of b
     vset(x)                        x in all lanes
@@ -27,10 +25,10 @@ how many there are.
     vread8(address), vset8(x)      the same with eight lanes, vread16 and vset16 with sixteen
     vfours(a)                      four lanes, four times
     vhalf(a), vupper(a)            the lower half of the lanes, and the upper one
-    vwrite4(address, step, a, ..)  four vectors, each `step` bytes behind the one before
+    vwrite4(address, step, a, ..)  four vectors, `step` bytes apart
     vjoin(a, b), vtwice(a)         a with b in place of its lower half; eight lanes, twice
     vpixels(address)               four numbers, each in four lanes; vpixels8 two
-    vturn1(a), vturn2, vturn3      every four lanes turned: lane m of each takes lane m + 1, + 2, + 3 modulo four
+    vturn1(a), vturn2, vturn3      every four lanes rotated: lane m of each gets lane m + 1, + 2, + 3 modulo four
     vswap(a)                       every two lanes exchanged
     vlow(a, b), vhigh(a, b)        the lower, the upper pairs of a and b
     vpairs(a, b)                   a0, b0, a2, b2
@@ -126,7 +124,7 @@ def _join(builder, a, b):
 
 
 def _half(which: int) -> Any:
-    """A function that takes a half of the lanes."""
+    """A function that returns a half of the lanes."""
     def take(builder, a):
         size = a.type.count // 2
         return raw.shuffle(builder, a, a, range(which * size, which * size + size))
@@ -134,7 +132,7 @@ def _half(which: int) -> Any:
 
 
 def _rotation(by: int) -> Any:
-    """A function that turns every four lanes."""
+    """A function that rotates every four lanes."""
     def turn(builder, a):
         return raw.shuffle(builder, a, a, [n // 4 * 4 + (n + by) % 4 for n in range(a.type.count)])
     return raw.operation(turn)

@@ -1,7 +1,7 @@
-"""Vectors for blocks of spots that are kept in single precision: sums of sixteen elements at a time.
+"""Vector operations for blocks of spots in single precision: sums of sixteen elements at a time.
 
 A row of a block is [column][bin], four bins (see data.Blocks): sixteen elements are four columns. `kind` is a number of
-the elements' type, float32, or float64 where that is what a block holds; places are addresses, as in `simd`.
+the elements' type, float32, or float64 if the block has that type; places are addresses, as in `simd`.
 
     wide4(place, kind)             one column, as four float64; wide8 two, as eight
     pixels(a, b, c, d, light)      eight pixels: of each column of a .. d (two each) the sum of its bins times light,
@@ -10,10 +10,10 @@ the elements' type, float32, or float64 where that is what a block holds; places
     columns2(place, other, kind)   two columns at each of two places; columns1(place, kind) two, and zeros for two more
     spread(place, kind)            four pixels, each for the four bins of its column; spread2(place, other, kind) two
                                    at each of two places
-    unsigned(a, b)                 a, 0 where the sign of b is set; vfma and vadd are those of `simd`
+    unsigned(a, b)                 a, but 0 where the sign of b is set; vfma and vadd are those of `simd`
     nothing(kind)                  0 in all lanes
     by_bin(a)                      the sums over the columns, bin by bin: four float64, (0 + 8) + (4 + 12) of lanes
-    add_to(place, a)               adds them to what is there
+    add_to(place, a)               adds a to the numbers there
     write_narrow(place, a, kind)   eight float64, rounded to the type of `kind`
 """
 # mypy: disallow-untyped-defs=False

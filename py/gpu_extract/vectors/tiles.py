@@ -1,8 +1,8 @@
-"""Tiles of 24 x 24 elements and what is done with them in registers: the building stones of the wide elimination.
+"""Operations on tiles of 24 x 24 elements in registers, for the wide elimination.
 
-A tile lies in memory column by column, and tiles that follow each other are one matrix of 24 rows. All products have
-the form C - A B', which a Cholesky factorisation is made of: 24 rows of A against eight rows of B, 192 sums that stay
-in registers along all of their length. `e` is the code's writer (emit.Emit).
+A tile is stored column by column, and contiguous tiles are one matrix of 24 rows. All products have the form C - A B',
+of which a Cholesky factorisation consists: 24 rows of A times eight rows of B, 192 sums that stay in registers over
+their full length. `e` writes the code (emit.Emit).
 """
 # mypy: disallow-untyped-defs=False
 from typing import Any
@@ -11,12 +11,12 @@ from gpu_extract.vectors.emit import Emit, written_out
 
 EDGE = 24                      # rows and columns of a tile
 TILE = EDGE * EDGE             # its elements
-LANES = 8                      # rows in a vector, and columns of C that are worked on together
+LANES = 8                      # rows in a vector, and columns of C that are processed together
 CORNER = LANES + LANES * LANES     # elements of a corner: 1 / l_jj, then l_jm as [m][j]
 VECTORS = range(EDGE // LANES)
-AT_ONCE = 4                    # terms of a sum that are written out
+AT_ONCE = 4                    # terms of a sum that are unrolled
 
-SUBTRACT, SOLVE = 0, 1         # what `multiply` does with C
+SUBTRACT, SOLVE = 0, 1         # operation of `multiply` on C
 
 
 def _solve(e: Emit, sums: dict[tuple[int, int], Any], corner: Any) -> None:
@@ -31,7 +31,7 @@ def _solve(e: Emit, sums: dict[tuple[int, int], Any], corner: Any) -> None:
 
 
 def _products(e: Emit, target: Any, corner: Any, *given: Any) -> None:
-    """given: A, B and the number of terms of both runs; what is done with C."""
+    """given: A, B and the number of terms of both runs; then the operation on C."""
     *runs, kind = given
     at = {(v, m): m * EDGE + v * LANES for m in range(LANES) for v in VECTORS}
     sums = e.begun({key: e.load(target, offset) for key, offset in at.items()})

@@ -1,4 +1,4 @@
-"""Rows in memory become columns: from what a fibre's kernels make bin by bin to what is done with many bins at once."""
+"""Transposition in memory, between kernels that work bin by bin and those that work on many bins at once."""
 # mypy: disallow-untyped-defs=False
 from numba.extending import register_jitable
 
@@ -16,7 +16,7 @@ def padded(size):
 
 
 def _columns(e, target, wide, source, step, blocks):
-    """Eight columns of so many blocks of eight rows; wide, step: bytes from row to row of the target and the source."""
+    """Eight columns of `blocks` blocks of eight rows; wide, step: bytes from row to row of target and source."""
     with e.loop(blocks) as block:
         place = e.builder.add(source, e.builder.mul(block.index, e.builder.mul(step, e.index(LANES))))
         there = e.builder.add(target, e.builder.mul(block.index, e.index(8 * LANES)))
@@ -34,7 +34,7 @@ def _turn_columns(e, target, wide, source, step, blocks):
 def turn(target, wide, source, step, rows, columns):
     """Column c of `rows` rows becomes row c, for c < columns.
 
-    target, source: addresses; wide, step: bytes from one row to the next there and here
+    target, source: addresses; wide, step: bytes from one row to the next of both
     """
     for c in range(0, columns, LANES):
         done = rows // LANES * LANES if columns - c >= LANES else 0
