@@ -1,5 +1,5 @@
-"""Orthogonal transformations of whitened spots: to an equivalent set of fewer rows, and to the rows that some columns do
-not reach. See dense.pixels."""
+"""Orthogonal transformations of whitened spots: to an equivalent set of fewer rows, and to the rows that some columns
+do not reach. See dense.pixels."""
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
