@@ -1,4 +1,4 @@
-"""What is given is checked when a value is made: shapes, types, units, and arrays in the form that kernels take."""
+"""Checks when a value is made: shapes, types, units, and arrays in the form for kernels."""
 from typing import Any
 
 import numpy as np

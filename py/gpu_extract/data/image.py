@@ -1,4 +1,4 @@
-"""What is read beside the PSF: an image, its header and its fibermap."""
+"""The input beside the PSF: an image, its header and its fibermap."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

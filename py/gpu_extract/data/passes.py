@@ -1,4 +1,4 @@
-"""What a pass over an image leaves for the next."""
+"""The results of a pass over an image for the next one."""
 from dataclasses import dataclass, field
 
 import numpy as np

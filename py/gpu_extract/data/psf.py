@@ -1,4 +1,4 @@
-"""The PSF of a camera: Legendre series of all fibres, for each family the same fields."""
+"""The PSF of a camera: Legendre series of all fibres, with the same fields for every family."""
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
@@ -75,13 +75,13 @@ def _series_of(part: Any, name: str = "") -> Iterator[tuple[str, Legendre]]:
 
 @dataclass(frozen=True)
 class Core:
-    """A Gauss-Hermite core, or a tabulated one.
+    """A Gauss-Hermite component, or a tabulated one.
 
     sigma_x, sigma_y: pixels, series of (nfibre, ncoef); for a tabulated core the distance of its knots
     gh: series of (degy + 1, degx + 1, nfibre, ncoef): gh[j, i] belongs to He_i(x) He_j(y); of a tabulated core to the
         quintic B-splines around knots i and j, see spots.tables
-    nsig: the core is 0 where (dx/sigma_x)^2 + (dy/sigma_y)^2 >= nsig^2; None: everywhere kept
-    tabulated: whether it is a table, which has no nsig, no second core and no tail
+    nsig: the component is 0 where (dx/sigma_x)^2 + (dy/sigma_y)^2 >= nsig^2; None: it is kept everywhere
+    tabulated: whether it is a table, which has no nsig, no second component and no tail
     """
 
     sigma_x: Legendre

@@ -1,4 +1,4 @@
-"""What the stages of a bundle hand on: spots, normal equations, spectra."""
+"""The results of a bundle's stages: spots, normal equations, spectra."""
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -75,7 +75,7 @@ class Strengths:
 
     roots: (nfibre, hw + nwave + hw), 1 / sqrt of the diagonal, 0 where that is 0 and at both ends
     correlations: (ndf, nfibre, nwave), [d - 1, i] the largest |A_ij| / sqrt(A_ii A_jj) of every bin of fibre i with
-        those of fibre j = i + d; anything where there is none
+        those of fibre j = i + d; undefined if there is none
     factor: of the fibres' own blocks, see solve.simd_factor, if known already
     """
 

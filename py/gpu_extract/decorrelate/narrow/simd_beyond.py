@@ -1,7 +1,7 @@
-"""CPU kernels: what S has beyond its band and windows, E, by what it does to vectors of eight lanes.
+"""CPU kernels: products of vectors of eight lanes with E, the remainder of S beyond its band and windows.
 
-Outside of windows it is - sum_j (U_j less its band), U_j = A_ij M_j^-1 A_ji what eliminating fibre j takes (M_j: A_jj
-less what the fibre beyond it takes from it); in windows it is what S has there outside of the window and of the band.
+Outside of windows E = - sum_j (U_j - its band), where U_j = A_ij M_j^-1 A_ji is the share of fibre j (M_j: A_jj minus
+the share of the fibre beyond it). In windows E are the elements of S there outside of the window and of the band.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -14,7 +14,8 @@ from gpu_extract.vectors.simd import address, number, vadd, vfma, vmul, vread8, 
 
 @njit()
 def factors(neighbours, begin, count, width):
-    """L D L^T of the M_j on a stretch, each as (address of 1 / D, bytes on, bytes left, half-band); and memory of them.
+    """L D L^T of the M_j on a stretch, each as (address of 1 / D, bytes to the next row, bytes to the element on the
+    left, half-band); and their memory.
 
     neighbours: see simd_remainder.remainder; width: icov's, of all diagonals
     """
@@ -71,7 +72,7 @@ def _solve_neighbour(place, v, count):
 def _coupled(block, hw, turned, v, p, count):
     """Rows p and p + 1 of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
 
-    block: address of the stretch's first row; v: between hw + 1 rows of zeros, each of its rows is read once for both
+    block: address of the stretch's first row; v: between hw + 1 rows of zeros; each of its rows is read once for both
     """
     width, one, other = 2 * hw + 1, vset8(0.0), vset8(0.0)
     if turned:
@@ -96,7 +97,7 @@ def _coupled(block, hw, turned, v, p, count):
 def _banded(taken, columns, v, p):
     """Rows p and p + 1 of a band, given by rows of its upper triangle, times v, whose rows are read once for both.
 
-    v lies between `columns` rows of zeros; rows of the band before the stretch are not read.
+    v is between `columns` rows of zeros; rows of the band before the stretch are not read.
     """
     line = 8 * columns
     row, near, value = taken + line * p, v + VECTOR * p, vread8(v + VECTOR * p)
@@ -117,7 +118,7 @@ def _banded(taken, columns, v, p):
 
 @njit()
 def taken_bands(neighbours, begin, count, columns):
-    """The bands of all U_j on a stretch, added up: rows of the upper triangle."""
+    """The sum of the bands of all U_j on a stretch: rows of the upper triangle."""
     total, line = np.empty((count, columns)), 8 * columns
     if len(neighbours) == 0:
         total[:] = 0.0
@@ -134,13 +135,13 @@ def taken_bands(neighbours, begin, count, columns):
 
 @njit()
 def beyond_band(w, v, g, bins, taken, neighbours, lows, hw):
-    """w = sum_j (what of U_j is in the band - U_j) v on bins (first, count), two at least.
+    """w = sum_j (band of U_j - U_j) v on bins (first, count), at least two.
 
     v and g: between rows of zeros; taken: address of `taken_bands`, and elements of its rows; lows: places of `factors`
     """
     begin, count = bins
     for p in range(0, count, 2):
-        first = min(p, count - 2)       # of an odd number of rows the last but one is made twice
+        first = min(p, count - 2)       # if the number of rows is odd, the last but one is made twice
         one, other = _banded(taken[0], taken[1], v, first)
         vwrite(w + VECTOR * first, one)
         vwrite(w + VECTOR * (first + 1), other)
@@ -163,7 +164,7 @@ def beyond_band(w, v, g, bins, taken, neighbours, lows, hw):
 
 @njit()
 def beyond_windows(w, v, half, windows, begin, count):
-    """w = E v in windows, those that lie in the stretch."""
+    """w = E v in the windows that are in the stretch."""
     for n in range(len(windows)):
         first, last, start, size, exact = windows[n, 0], windows[n, 1], windows[n, 2], windows[n, 3], windows[n, 4]
         if first < begin or last > begin + count:

@@ -1,14 +1,15 @@
-"""CPU kernel: what S has beyond its band, added to a fibre's spectra exactly to first order.
+"""CPU kernel: the remainder of S beyond its band, added to a fibre's spectra exactly to first order.
 
-Let S = B + E, B the band and its windows, E the rest. Q(S) = sum_k c_k (I - t_k (S + t_k)^-1), so to first order in E
+Let S = B + E, B the band and its windows, E the remainder. Q(S) = sum_k c_k (I - t_k (S + t_k)^-1), so to first order
+in E
 
     Q(S) - Q(B) = sum_k c_k t_k (B + t_k)^-1 E (B + t_k)^-1.
 
 simd_shifted solves with B + t_k, simd_beyond multiplies by E. A vector has eight lanes: eight poles for one of the
-right sides 1 and x, or four for both.
+right-hand sides 1 and x, or four for both.
 
-All of it is local: only stretches around bins are looked at where what the band does to the flux is more than a quicker
-correction (simd_correct) can do.
+The effects are local: only stretches around bins are processed in which the band changes the flux by more than the
+quick correction (simd_correct) can handle.
 """
 # mypy: disallow-untyped-defs=False
 import numpy as np
@@ -28,8 +29,8 @@ FAR = 3                 # reaches from a window from which on a stretch is one o
 def _add(total, band, sides, begin, end, poles, around, work):
     """total = L 1 and L x on bins begin .. end - 1 of one fibre.
 
-    band: address of its rows, and elements of one; poles: shifts and weights of a spectrum in [1 / ratio, 1], and by
-    what both are multiplied; around: (neighbours, windows, hw), the fibre's own; others as in `remainder`
+    band: address of its rows, and elements of one; poles: shifts and weights for a spectrum in [1 / ratio, 1], and the
+    factors of both; around: (neighbours, windows, hw), the fibre's own; others as in `remainder`
     """
     (shifts, weights, of_shifts, of_weights), (neighbours, windows, hw) = poles, around
     columns, count = band[1], end - begin
@@ -38,7 +39,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
     v, w, g = address(work, margin), address(work, 2 * room + margin), address(work, 4 * room + margin)
     pad = 5 * room + LANES * columns * (columns + RING)
     ring, low = address(work, 5 * room), address(work, pad + LANES * columns**2)
-    for n in range(6):       # what is between is written before it is read
+    for n in range(6):       # the memory in between is written before it is read
         work[max(n * room - margin, 0):n * room + margin] = 0.0
     work[pad:pad + LANES * columns**2] = 0.0
     row_starts(starts, begin, columns, windows)
@@ -47,7 +48,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
     taken = taken_bands(neighbours, begin, count, columns)
     m = 0
     while m < len(shifts):
-        both = min(len(shifts) - m, 2)      # eight poles for one right side after the other, or four for both
+        both = min(len(shifts) - m, 2)      # eight poles for each right-hand side in turn, or four for both
         sets = 8 * room, both
         for n in range(LANES):
             lanes[n] = of_shifts * shifts[m + n // POLES * (both - 1), n % POLES]
@@ -81,7 +82,7 @@ def _add(total, band, sides, begin, end, poles, around, work):
 
 @njit()
 def _part(v, sets, n, k):
-    """Where a right side is for four poles, the k-th four of them; sets: see `factor_even`."""
+    """The address of a right-hand side for the k-th four poles; sets: see `factor_even`."""
     return v + (n * sets[0] + k * VECTOR // 2 if sets[1] == 2 else n * VECTOR // 2)
 
 
@@ -104,9 +105,9 @@ def _stretch(measure, stop, j, reach):
 
 @njit()
 def _cut(last, j, reach, windows):
-    """The last bin of a stretch from j on, which is cut a reach beside a window that it would go far beyond.
+    """The last bin of a stretch from j on, which is cut one reach beside a window if it would extend far beyond it.
 
-    Where there is no window, all rows of a factor have the same length, and it is made in half of the time.
+    Without a window all rows of a factor have the same length, and it is made in half the time.
     """
     for n in range(len(windows)):
         first, end = windows[n, 0] - reach, windows[n, 1] + reach
@@ -145,7 +146,7 @@ def _one(flux, plain, share, spectrum, sides, band, measure, poles, around, work
 
 @njit()
 def _rescale(ivar, resolution, share):
-    """ivar and R of a fibre where s grows by these shares of itself."""
+    """Correct ivar and R of a fibre for the growth of s by these shares of itself."""
     ndiag, count = len(resolution) // 2, len(share)
     for t in range(count):
         share[t] += 1.0
@@ -175,10 +176,10 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
     scales: (m, 3): above which of its edges or shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
     poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
     around: (neighbours, windows, hw), int64. neighbours (some, 10): address of icov's block (nwave, 2 hw + 1) of the
-        fibre and fibre j; 1 where j is the first of the two, else 0; address of the band of U_j, (nwave, half + 1);
-        the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band where it is yet
-        to be made: then address of A_jj's diagonal in icov, how many of its elements count, and address of the band of
-        what the fibre beyond j takes from j, as wide as M_j's.
+        fibre and fibre j; 1 if j is the first of the two, else 0; address of the band of U_j, (nwave, half + 1);
+        the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band if it is not yet
+        made: then the address of A_jj's diagonal in icov, the number of its elements, and the address of the band of
+        the share of the fibre beyond j in j, as wide as M_j's.
         windows (some, 5): first bin, last + 1, first bin of all of S, number of those, its address
     work: (work_size,), starts on a cache line
     """
@@ -201,7 +202,7 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
 
 
 def work_size(nwave: int, hw: int, half: int, windows: int) -> int:
-    """Elements of the work array of `remainder`; windows: bins of all of one fibre's."""
+    """Elements of the work array of `remainder`; windows: bins of all windows of one fibre."""
     columns = half + 1
     return LANES * (5 * (2 * max(hw, columns) + 2 + nwave) + (nwave + 1 + 2 * columns + RING) * columns
                     + windows**2)

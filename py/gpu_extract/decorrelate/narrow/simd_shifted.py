@@ -1,7 +1,7 @@
-"""CPU kernels: L D L^T of B + t on a stretch of bins, B the band of S and its windows, for eight t at once.
+"""CPU kernels: L D L^T of B + t on a stretch of bins, where B is the band of S and its windows, for eight t at once.
 
 A vector has eight lanes, one for each t. A row of the factor holds 1 / D, l_1, l_2 .. up to the end of the band or of
-the window. L D L^T keeps that profile.
+the window. L D L^T preserves that profile.
 """
 # mypy: disallow-untyped-defs=False
 from gpu_extract.kernels.compiled import njit
@@ -9,8 +9,8 @@ from gpu_extract.vectors.simd import (number, vadd, vdiv, vhalf, vjoin, vmul, vr
                                       vtwice, vupper, vwrite)
 
 LANES = 8
-VECTOR = 8 * LANES      # bytes of one
-RING = 64               # rows of D l that are made before those still asked for are moved
+VECTOR = 8 * LANES      # bytes of a vector
+RING = 64               # rows of D l that are made before those still needed are moved
 
 
 @njit()
@@ -30,7 +30,7 @@ def _row(here, length, j, band, windows):
 
 @njit()
 def row_starts(starts, begin, columns, windows):
-    """Where the factor's rows of a stretch begin, in vectors."""
+    """The first vectors of the factor's rows of a stretch."""
     starts[0] = 0
     for j in range(begin, begin + len(starts) - 1):
         length = columns
@@ -42,9 +42,9 @@ def row_starts(starts, begin, columns, windows):
 
 @njit()
 def factor(low, starts, matrix, v, sets):
-    """L D L^T = B + t on a stretch, and right sides v become L^-1 v; matrix: (band, windows, first bin, t).
+    """L D L^T = B + t on a stretch; right-hand sides v become L^-1 v; matrix: (band, windows, first bin, t).
 
-    v, sets: the first right side, bytes to the next, and how many there are
+    v, sets: the first right-hand side; (bytes to the next, number of them)
     """
     (band, windows, begin, shift), count, made = matrix, len(starts) - 1, 0
     for j in range(count):
@@ -79,9 +79,9 @@ def forward(low, starts, v):
 
 @njit()
 def factor_even(low, ring, matrix, count, v, sets):
-    """factor where all rows have `columns` elements, to the same bits: four columns of two rows are summed at a time.
+    """`factor` for rows that all have `columns` elements, with the same bits: sums four columns of two rows at a time.
 
-    ring: columns + RING rows, for D l; before low and each v are as many rows of zeros as there are columns
+    ring: columns + RING rows, for D l; `columns` rows of zeros precede low and each v
     matrix: (band, first bin of the stretch, t); v, sets: as in `factor`
     """
     (at, columns), begin, shift = matrix
@@ -107,7 +107,7 @@ def factor_even(low, ring, matrix, count, v, sets):
 def _two_rows(places, columns, shift):
     """Rows j and j + 1 of L D L^T; places: of row j of the factor and of D l, of both rows of the matrix.
 
-    A vector has column m of both, counted from the diagonal of row j: of row j + 1 it is element m - 1.
+    A vector has column m of both, counted from the diagonal of row j; it is element m - 1 of row j + 1.
     """
     (here, made, given, following), line, back = places, VECTOR * columns, VECTOR * (1 - columns)
     inverse = other = across = vset8(1.0)
@@ -161,7 +161,7 @@ def _finish(here, made, place, value, known):
 
 @njit()
 def forward_even(low, columns, count, v):
-    """The same where all rows have `columns` elements, with as many rows of zeros before the first and before v."""
+    """The same for rows that all have `columns` elements, with as many rows of zeros before the first and before v."""
     line, back = VECTOR * columns, VECTOR * (1 - columns)
     for j in range(count):
         vwrite(v + VECTOR * j, _without_earlier(low + line * j, back, columns, v + VECTOR * j))
@@ -169,7 +169,8 @@ def forward_even(low, columns, count, v):
 
 @njit()
 def _without_earlier(here, back, columns, place):
-    """A row of v less what its earlier rows take; here: of the factor, back: from l_k of row j - k to the next one."""
+    """A row of v minus the contributions of earlier rows; here: of the factor, back: from l_k of row j - k to the next.
+    """
     value = vread8(place)
     for k in range(columns - 1, 0, -1):
         value = vtake(vread8(here + back * k), vread8(place - VECTOR * k), value)
@@ -179,7 +180,7 @@ def _without_earlier(here, back, columns, place):
 @njit()
 def backward(low, starts, v):
     """v becomes (D L^T)^-1 v."""
-    count, last = len(starts) - 1, vset8(0.0)       # the row before, which is not yet in memory
+    count, last = len(starts) - 1, vset8(0.0)       # the previous row, which is not yet in memory
     for j in range(count - 1, -1, -1):
         here, place = low + VECTOR * starts[j], v + VECTOR * j
         value = vmul(vread8(place), vread8(here))
