@@ -1,4 +1,4 @@
-"""Fixtures for all tests; its being here also lets tests import the helpers of this folder."""
+"""Fixtures for all tests. Its folder is on the path, so tests can import the helpers there."""
 import gc
 import os
 from collections.abc import Iterator
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
     from nights import Night
 
-# before any library looks: tests run side by side, and each is meant to measure one thread
+# before any library reads it: tests run side by side, and each is meant to measure one thread
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
-os.environ["GPU_EXTRACT_LOG_TIMES"] = "off"      # lines of the log are compared as they are
-# else each program that a test starts would compile all our sources to bytecode anew: 0.2 s
+os.environ["GPU_EXTRACT_LOG_TIMES"] = "off"      # log lines are compared without times
+# otherwise each program that a test starts would compile all our sources to bytecode: 0.2 s
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-gc.disable()      # until all tests are found: a quarter of the time for that was a search for garbage
+gc.disable()      # until all tests are found: garbage collection took a quarter of that time
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def few_kernels() -> Iterator[None]:
-    """A frame that a test extracts has a kernel compiled when it needs it, and none ahead.
+    """Compile each kernel when a test's frame needs it, and none ahead.
 
-    Tests take many PSFs, and of most a frame or two, which need few of the widths that are compiled ahead for each.
-    Programs that are started compile ahead, as do tests of first_use.
+    Tests use many PSFs, most of them for one or two frames, which need few of the widths that are compiled ahead for
+    each. Programs that are started still compile ahead, as do tests of first_use.
     """
-    from gpu_extract import cpu_frame  # numpy, which looks for its threads once, comes with it
+    from gpu_extract import cpu_frame  # numpy, which looks for its threads once, is imported with it
 
     get_ready = cpu_frame.get_ready
     with pytest.MonkeyPatch.context() as patch:
@@ -44,9 +44,10 @@ def few_kernels() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def settings_kept() -> Iterator[None]:
-    """astropy's settings are looked up once, and anew after one of them is set.
+    """Look up astropy's settings once, and again only after one of them is set.
 
-    It goes through its files for each card that it reads or writes: a quarter of the time of tests with small files.
+    astropy reads its files for each card that it reads or writes, which takes a quarter of the time of tests with small
+    files.
     """
     from astropy.config import ConfigItem
 
@@ -72,7 +73,7 @@ def settings_kept() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with validation data; the test is skipped where it is absent."""
+    """The folder with validation data; the test is skipped if it is absent."""
     if not SHARED.is_dir():
         pytest.skip("no validation data: the folder 'shared' beside the repository is absent")
     return SHARED
@@ -80,7 +81,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def night(tmp_path_factory: pytest.TempPathFactory) -> "Night":
-    """A night of small simulated frames, and each of them extracted by itself."""
+    """A night of small simulated frames, and each of them extracted singly."""
     from nights import make_night
 
     return make_night(tmp_path_factory.mktemp("night"))
@@ -88,9 +89,10 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> "Night":
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Scheduling | None":
-    """Each worker begins with a half of the list, and at its end takes from the other's, unless --dist asks for more.
+    """Each worker starts with half of the list, and at its end takes from the other's, unless --dist is given.
 
-    A file stays with one worker, which makes its fixtures once; and the two seldom want the same kernel at a time.
+    A file stays with one worker, which makes its fixtures once. The two workers rarely need the same kernel at the same
+    time.
     """
     from xdist.scheduler import WorkStealingScheduling
 
@@ -98,15 +100,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Sche
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays."""
+    """Exempt existing objects from garbage collection."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what long_tests.txt lists: measured, each takes seconds, or what it has in common with
-    others listed does, and another test does most of it.
+    """Mark the tests in long_tests.txt as slow: each takes seconds, or shares seconds with others listed, and another
+    test guards most of what it guards.
 
     Raises UsageError for a line that names no test of its file.
     """

@@ -1,4 +1,4 @@
-"""Small images, PSFs and frames for the tests of files and commands: values that tell where they came from."""
+"""Small images, PSFs and frames for tests of files and commands, with values that show where they came from."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +85,7 @@ def write_image(path: Path, hdus: fits.HDUList | None = None, checksum: bool = T
 
 
 def small_frame(nspec: int = 4, nwave: int = 30, specmin: int = 1) -> Frame:
-    """A frame of recognisable numbers; no two fibres or bins are alike."""
+    """A frame of recognisable numbers; all fibres and bins differ."""
     rng = np.random.default_rng(5)
     wave = 6000.0 + 0.8 * np.arange(nwave)
     ivar = rng.uniform(0.1, 2.0, (nspec, nwave))

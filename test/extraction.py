@@ -1,4 +1,4 @@
-"""What the tests of the extraction share: frames compared bit by bit, R times a spectrum, PSFs moved about."""
+"""Helpers for tests of the extraction: bitwise comparison of frames, R times a spectrum, moved PSFs."""
 from dataclasses import replace
 from functools import cache
 
@@ -17,8 +17,8 @@ CORES = ("auto", "dense")
 
 
 def extracted(image: Image, psf: PsfModel, config: ExtractConfig, **options) -> Frame:
-    """The frame of one process; nothing in it is ever NaN or infinite, and ivar is 0 just where MASK says NODATA and
-    the status why."""
+    """The frame of one process, after checks: nothing is NaN or infinite, and ivar is 0 exactly where MASK has NODATA
+    and STATUS says why."""
     frame = extract(image, psf, config, **options)
     assert frame is not None
     for name in BY_BIN:
@@ -34,14 +34,14 @@ def extracted(image: Image, psf: PsfModel, config: ExtractConfig, **options) -> 
 
 def assert_same_bits(frame: Frame, other: Frame, rows: slice | np.ndarray = slice(None),
                      other_rows: slice = slice(None)) -> None:
-    """Every array by bin of `rows` of one frame is that of `other_rows` of the other, to the last bit."""
+    """Every array by bin of `rows` of one frame is bitwise equal to `other_rows` of the other."""
     for name in BY_BIN:
         np.testing.assert_array_equal(getattr(frame, name)[rows], getattr(other, name)[other_rows], err_msg=name)
     np.testing.assert_array_equal(frame.wave, other.wave)
 
 
 def in_sigma(frame: Frame, flux: np.ndarray) -> np.ndarray:
-    """|frame's flux - flux| in units of the frame's error, 0 where there is no data."""
+    """|frame's flux - flux| in units of the frame's error, 0 where there are no data."""
     return np.abs(frame.flux - flux) * np.sqrt(frame.ivar)
 
 
@@ -78,9 +78,9 @@ def moved(psf: PsfModel, dy: float, dx: float, shape: tuple[int, int]) -> PsfMod
 
 @cache
 def inner_case(nfibre: int = 5, *, noise: bool = True, family: str = "v3") -> oracle.Case:
-    """A case all of whose spots lie on the CCD, without any light beyond its wavelengths.
+    """A case with all spots on the CCD, and no light beyond its wavelengths.
 
-    The settings ask for every bin that the PSF has: 250 of 0.8 Angstrom. Made once: its arrays are read-only.
+    The settings request every bin of the PSF: 250 of 0.8 Angstrom. It is made once: its arrays are read-only.
     """
     psf = oracle.make_psf(family, nfibre=nfibre, shape=(364, 20 + 8 * nfibre), first_row=14)
     config = ExtractConfig(wavelength=(oracle.WMIN, oracle.WMAX - 0.8, 0.8))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Stands for nvidia-cuda-mps-control: the same options, files and answers, and a log of what happened when.
+"""A stand-in for nvidia-cuda-mps-control, with the same options, files and answers, and a log of events with times.
 
-The daemon takes a while until it answers, as the real one does (FAKE_MPS_TAKES: seconds); FAKE_MPS_FAILS: it cannot
+The daemon needs a while until it answers, like the real one (FAKE_MPS_TAKES: seconds); with FAKE_MPS_FAILS it cannot
 start.
 """
 import os
@@ -12,14 +12,14 @@ from pathlib import Path
 
 
 def note(word: str) -> None:
-    """A line in the log, with the time."""
+    """Write a line to the log, with the time."""
     with open(os.environ["FAKE_MPS_LOG"], "a") as log:
         log.write(f"{time.time():.6f} {word} {os.environ['CUDA_MPS_PIPE_DIRECTORY']} "
                   f"{os.environ.get('CUDA_VISIBLE_DEVICES', '-')}\n")
 
 
 def daemon(pid_file: Path) -> None:
-    """Go into the background, answer after a while, until told to quit."""
+    """Go into the background, and answer after a while, until told to quit."""
     pid_file.parent.stat(), Path(os.environ["CUDA_MPS_LOG_DIRECTORY"]).stat()
     if os.fork():
         return

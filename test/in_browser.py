@@ -1,4 +1,4 @@
-"""A browser without a window, in which tests look at pages."""
+"""A browser without a window, in which tests inspect pages."""
 import json
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ ALLOWED = ("file:", "data:", "chrome:", "about:")
 
 
 class Browser:
-    """Chromium without a window; what it asks the network for, and what its scripts complain of, is kept."""
+    """Chromium without a window; its network requests and its scripts' errors are recorded."""
 
     def __init__(self, driver: Any):
         self.driver = driver
@@ -25,7 +25,7 @@ class Browser:
         return list(self.driver.find_elements("css selector", selector))
 
     def text(self, selector: str) -> str:
-        """What an element shows."""
+        """The text shown by an element."""
         return str(self.driver.find_element("css selector", selector).text)
 
     def click(self, element: Any) -> None:
@@ -36,14 +36,14 @@ class Browser:
         ActionChains(self.driver).move_to_element(element).click().perform()
 
     def requests(self) -> list[str]:
-        """Addresses asked for since the last call, but for files and what is inside the page."""
+        """Addresses requested since the last call, except files and what is inside the page."""
         sent = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         found = [m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"]
         assert found, "the log of requests is empty: it would hide one"
         return [url for url in found if not url.startswith(ALLOWED)]
 
     def prefer(self, scheme: str) -> None:
-        """From now on the user prefers a colour scheme: light or dark."""
+        """Set the user's preferred colour scheme: light or dark."""
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
                                     {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
 
@@ -54,7 +54,7 @@ class Browser:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A browser; skipped where there is none."""
+    """A browser; the test is skipped if there is none."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install selenium")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")

@@ -1,4 +1,4 @@
-"""Starting programs under a real mpiexec, and what is left when they have ended."""
+"""Start programs under a real mpiexec, and check what remains after they have ended."""
 import os
 import subprocess
 import sys
@@ -18,9 +18,9 @@ LIMIT = 30.0     # seconds within which all ranks must be gone after one of them
 
 
 class Frames:
-    """Options that name a small image with its PSF (two bundles of five fibres), and what one process makes of it.
+    """Options that name a small image with its PSF (two bundles of five fibres), and the frame from one process.
 
-    Most tests need only the options: each file is made when it is first asked for.
+    Most tests need only the options: each file is made when it is first requested.
     """
 
     def __init__(self, folder: Path, options: tuple[str, ...]):
@@ -60,13 +60,13 @@ class Ended(NamedTuple):
 
     @property
     def errors(self) -> list[str]:
-        """What the program says of errors, without what the launcher says."""
+        """The program's error output, without the launcher's."""
         start = "gpu_extract: error: "
         return [line.removeprefix(start) for line in self.err.splitlines() if line.startswith(start)]
 
 
 def launcher(ranks: int) -> list[str]:
-    """The command that starts so many ranks; the test is skipped where there is none."""
+    """The command that starts this many ranks; the test is skipped if there is no launcher."""
     try:
         return ranks_at_work.launcher(ranks)
     except SystemExit as absent:
@@ -74,7 +74,7 @@ def launcher(ranks: int) -> list[str]:
 
 
 def launch(ranks: int, *words: object, limit: float = 120.0, **variables: str) -> Ended:
-    """Run Python on `words` under mpiexec and wait for the end of all of it."""
+    """Run Python on `words` under mpiexec, and wait until everything has ended."""
     return finish([*launcher(ranks), sys.executable, *(str(word) for word in words)], limit, variables)
 
 
@@ -87,7 +87,7 @@ def finish(command: Sequence[str], limit: float = 120.0, variables: dict[str, st
 
 
 def wait_for_none(word: str, limit: float = 5.0) -> list[int]:
-    """The processes with `word` that are still there after so many seconds; zombies have no command line."""
+    """The processes with `word` that still exist after this many seconds; zombies have no command line."""
     end = time.monotonic() + limit
     while (left := list(ranks_at_work.processes_with(word))) and time.monotonic() < end:
         time.sleep(0.1)
@@ -95,8 +95,8 @@ def wait_for_none(word: str, limit: float = 5.0) -> list[int]:
 
 
 def unused_segments() -> set[Path]:
-    """MPI's segments of shared memory that no process has mapped, in two looks: a job of the other worker's that begins
-    or ends has one for milliseconds."""
+    """MPI's segments of shared memory that no process has mapped, in two looks: while a job of the other worker starts
+    or ends, it has such a segment for milliseconds."""
     if first := unmapped_segments():
         time.sleep(0.1)
         return first & unmapped_segments()
@@ -104,7 +104,7 @@ def unused_segments() -> set[Path]:
 
 
 def unmapped_segments() -> set[Path]:
-    """Those that no process has mapped now."""
+    """The segments that no process has mapped now."""
     memory = Path("/dev/shm")
     there = {*memory.glob("mpich_shm_*"), *memory.glob("sm_segment.*")}
     for maps in Path("/proc").glob("[0-9]*/maps") if there else ():

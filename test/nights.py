@@ -1,4 +1,4 @@
-"""A night of small frames, what a run over it must give, and how it is started."""
+"""A night of small frames, the expected results of a run over it, and how it is started."""
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ FRAMES = 5
 
 
 class Night(NamedTuple):
-    """Images, their PSF, and frames made of each image by gpu_extract."""
+    """Images, their PSF, and a frame of each image from gpu_extract."""
 
     images: list[Path]
     psf: Path
@@ -23,12 +23,12 @@ class Night(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """Options of a run over all images, but for the output."""
+        """Options of a run over all images, except the output."""
         return ["-i", *map(str, self.images), "-p", str(self.psf), "-w", GRID, *self.more]
 
 
 def assert_all_there(night: Night, folder: Path, wanted: list[int] | None = None) -> None:
-    """The frames of these images (default: all) are there, with the bits that gpu_extract gives; and nothing else."""
+    """Exactly the frames of these images (default: all) exist, with the bits of gpu_extract."""
     expected = {night.frames[n].name: n for n in (range(len(night.frames)) if wanted is None else wanted)}
     assert sorted(path.name for path in folder.iterdir()) == sorted(expected)
     for name, number in expected.items():
@@ -36,7 +36,7 @@ def assert_all_there(night: Night, folder: Path, wanted: list[int] | None = None
 
 
 def make_night(folder: Path, *more: str, **settings: Any) -> Night:
-    """Simulate the images, and extract each of them by itself; more options, and settings of the simulation."""
+    """Simulate the images, and extract each of them singly; with further options, and settings of the simulation."""
     psf = folder / "psf.fits"
     images = [folder / f"preproc-r{n}-00000001.fits" for n in range(FRAMES)]
     frames = [folder / f"frame-r{n}-00000001.fits" for n in range(FRAMES)]
@@ -48,13 +48,13 @@ def make_night(folder: Path, *more: str, **settings: Any) -> Night:
 
 
 def run(ranks: int, *words: object, limit: float = 120.0) -> Ended:
-    """The program on so many ranks, 0: without a launcher."""
+    """Run the program on this many ranks, 0: without a launcher."""
     if ranks == 0:
         return finish([sys.executable, str(PROGRAM), *map(str, words)], limit)
     return launch(ranks, PROGRAM, *words, limit=limit)
 
 
 def errors(ended: Ended) -> list[str]:
-    """What the program says of errors at its end."""
+    """The program's last error output."""
     start = f"{PROGRAM.name}: error: "
     return [line.removeprefix(start) for line in ended.err.splitlines() if line.startswith(start)]

@@ -1,7 +1,7 @@
 """The oracle and small cases for it: PSFs of each family and images with a known answer.
 
-The PSFs are made up, but of the size and roughness of real ones: 7.3 pixels between fibres, sigma 1.05
-pixel, Gauss-Hermite terms of a few per cent that vary along and across the CCD.
+The PSFs are made up, but have the size and roughness of real ones: 7.3 pixels between fibres, sigma 1.05 pixel,
+Gauss-Hermite terms of a few per cent that vary along and across the CCD.
 """
 from dataclasses import dataclass
 from math import factorial
@@ -49,7 +49,7 @@ def _series(value, nfibre: int, rng: np.random.Generator, rough: float = 0.02) -
 
 
 def _hermite(degree: int, rng: np.random.Generator, size: float) -> np.ndarray:
-    norm = np.sqrt([factorial(k) for k in range(degree + 1)])      # He_k / sqrt(k!) are all of one size
+    norm = np.sqrt([factorial(k) for k in range(degree + 1)])      # He_k / sqrt(k!) all have the same size
     gh = size * rng.uniform(-1, 1, (degree + 1, degree + 1)) / np.outer(norm, norm)
     gh[0, 0] = 1.0
     return gh
@@ -58,9 +58,9 @@ def _hermite(degree: int, rng: np.random.Generator, size: float) -> np.ndarray:
 def make_psf(family: str = "v3", nfibre: int = 5, shape: tuple[int, int] = (210, 56), *, seed: int = 1,
              dispersion: float = 0.6, first_row: float | None = None,
              bundle: np.ndarray | None = None) -> PsfModel:
-    """A PSF of one of FAMILIES, or "table": spots tabulated from those of v3; fibre 0 lies at x = 10.
+    """A PSF of one of FAMILIES, or "table": spots tabulated from those of v3; fibre 0 is at x = 10.
 
-    dispersion: Angstrom per pixel; first_row: y at the lowest wavelength, -0.1 ny (off the CCD) where None
+    dispersion: Angstrom per pixel; first_row: y at the lowest wavelength, -0.1 ny (off the CCD) if None
     """
     if family == "table":
         return tabulated(make_psf("v3", nfibre, shape, seed=seed, dispersion=dispersion, first_row=first_row,
@@ -123,5 +123,5 @@ def make_case(psf: PsfModel, config: ExtractConfig, *, pad: int = 30, noise: boo
 
 
 def sigma_difference(frame: Frame, reference: Frame) -> np.ndarray:
-    """(nspec, nwave) difference of the fluxes in units of the reference's error; 0 where it has none."""
+    """(nspec, nwave) difference of the fluxes in units of the reference's error; 0 if it has none."""
     return (frame.flux - reference.flux) * np.sqrt(reference.ivar)

@@ -1,8 +1,8 @@
-"""The extraction against the oracle: explicit A by quadrature, dense algebra, no cut anywhere.
+"""The extraction against the oracle: explicit A by quadrature, dense algebra, without any cut.
 
-The bound is max(1e-9, 100 eps cond), cond that of the bundle's icov: fluxes in units of their errors, ivar
-relative, elements of R relative to 1; for fluxes of the banded core, which stops at its poles, 1e-8. Padding is
-set to leave 1e-13, so that what is compared is arithmetic.
+The bound is max(1e-9, 100 eps cond), with cond of the bundle's icov: fluxes in units of their errors, ivar relative,
+elements of R relative to 1; for fluxes of the banded core, which has finitely many poles, 1e-8. Padding is set to leave
+1e-13, so that only arithmetic is compared.
 """
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,13 +19,13 @@ from gpu_extract.run import extract
 
 EPS = np.finfo(float).eps
 GRID = (6050.0, 6098.0, 0.8)
-# Half-bands are 8 then, as that of "v3" in steps of 0.8: kernels are shared, and seconds of compiling are saved
+# Half-bands are then 8, like that of "v3" in steps of 0.8: kernels are shared, which saves seconds of compiling
 STEPS = {"v3": {}, "tails": {"wavelength": (6050.0, 6098.4, 1.1)}, "gh2": {"wavelength": (6050.0, 6098.0, 1.5)}}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A frame and the oracle's, with the bound for their differences."""
+    """A frame and the oracle's, with the bound on their differences."""
 
     case: oracle.Case
     core: str
@@ -40,8 +40,8 @@ class Pair:
         return self.reference.ivar > 0
 
 
-# name: arguments of make_psf, of make_case and of ExtractConfig. On an "inner" CCD all padding lies on it; the
-# others run off its lower edge.
+# name: arguments of make_psf, of make_case and of ExtractConfig. On an "inner" CCD all padding is on it; the
+# others extend beyond its lower edge.
 INNER = {"shape": (360, 56), "first_row": 20}
 CASES = {
     **{f"{family}-inner": ({"family": family, **INNER}, {}, step) for family, step in STEPS.items()},
@@ -72,7 +72,7 @@ def _reference(name: str, pad: int) -> Frame:
     return oracle.oracle_extract(case.image, case.psf, case.config, pad=pad)
 
 
-SLOW = [*product(("gh2-fine-inner", "gh2-fine-masked"), CORES)]         # half-band 15: kernels that no other test has
+SLOW = [*product(("gh2-fine-inner", "gh2-fine-masked"), CORES)]         # half-band 15: kernels that no other test needs
 
 
 @pytest.fixture(scope="module", params=[pytest.param(one, id="-".join(one), marks=[pytest.mark.slow] * (one in SLOW))
@@ -116,10 +116,10 @@ def test_mask(pair):
 
 
 def test_quality(pair):
-    """Quality's spots are single precision, 6e-8: of the light for the fraction; of A |x| for chi.
+    """The spots for quality are in single precision: 6e-8 of the light for the fraction, 6e-8 of A |x| for chi.
 
-    chi then moves by 6e-8 times A |x| in errors of a pixel: 40 where x is smooth, some 500 where the step is far
-    below the resolution and x swings; chi2pix by twice that.
+    chi then moves by 6e-8 times A |x| in errors of a pixel: 40 where x is smooth, some 500 where the step is far below
+    the resolution and x oscillates; chi2pix moves by twice that.
     """
     np.testing.assert_allclose(pair.frame.pixmask_fraction, pair.reference.pixmask_fraction, atol=1e-6)
     np.testing.assert_array_equal(pair.frame.pixmask_fraction == 1, pair.reference.pixmask_fraction == 1)
@@ -127,13 +127,13 @@ def test_quality(pair):
 
 
 def test_model_image(pair):
-    """A x to the bound in units of a pixel's error, where the image has any."""
+    """A x to the bound in units of a pixel's error, where the image has an error."""
     error = np.where(pair.case.image.ivar > 0, np.sqrt(pair.case.image.ivar), 0)
     assert np.abs((pair.frame.model - pair.reference.model) * error).max() <= pair.bound()
 
 
 def test_bounds_mean_something():
-    """The bound is 1e-9 where all lies on the CCD: the condition number is below 5e4 there."""
+    """The bound is 1e-9 if everything is on the CCD: the condition number is then below 5e4."""
     psf = oracle.make_psf("gh2", **INNER)
     config = ExtractConfig(wavelength=(6050.0, 6060.0, 0.8))
     case = oracle.make_case(psf, config, pad=40)
@@ -142,7 +142,7 @@ def test_bounds_mean_something():
 
 @pytest.mark.parametrize("family", ["v3", "gh2", "tails"])
 def test_padding_leaves_what_is_allowed(family):
-    """The dense core at the default tolerance, against the solution without cuts: at most that many sigma."""
+    """The dense core at the default tolerance differs from the solution without cuts by at most that many sigma."""
     psf = oracle.make_psf(family, 3, (400, 42), first_row=60)
     config = ExtractConfig(wavelength=(6080.0, 6104.0, 0.8), core="dense")
     case = oracle.make_case(psf, config, pad=100)

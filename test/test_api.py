@@ -1,4 +1,4 @@
-"""The public API: the documented example runs and prints what is documented; loading costs next to nothing."""
+"""The public API: the documented example runs and prints what is documented; loading is fast."""
 import os
 import re
 import subprocess
@@ -28,8 +28,8 @@ def test_the_documented_example_prints_what_is_documented(tmp_path: Path, number
 
 
 def test_what_stored_diagonals_sum_to() -> None:
-    """As documented: 1 within so much where all of them lie within the range, less at both ends, where columns of R are
-    cut off."""
+    """As documented: 1 within the stated tolerance if all of them are within the range, less at both ends, where
+    columns of R are cut off."""
     import numpy as np
 
     from gpu_extract import ExtractConfig, extract
@@ -49,7 +49,7 @@ def test_what_stored_diagonals_sum_to() -> None:
 
 
 def test_the_sum_over_a_line_is_what_the_resolution_makes_of_it() -> None:
-    """As documented, and not the line's light: in a noiseless arc, whose truth lives on the bins."""
+    """As documented, it is not the line's light: in a noiseless arc, whose truth is on the bins."""
     import numpy as np
 
     from gpu_extract import ExtractConfig, extract
@@ -84,7 +84,8 @@ def test_settings_in_the_documentation_are_those_of_the_code() -> None:
 
 
 def test_arguments_in_the_documentation_are_those_of_the_code() -> None:
-    """In order; `...` stands for those that a table of its own has, and optional ones of functions may be left out."""
+    """In order; `...` stands for arguments in a table of their own, and optional arguments of functions may be
+    omitted."""
     import inspect
 
     import gpu_extract
@@ -162,7 +163,7 @@ def test_nothing_heavy_is_loaded(code: str, tmp_path: Path) -> None:
 
 
 def cpu_seconds(*arguments: str, cwd: Path) -> float:
-    """User and system time of a run of Python, its interpreter included: the best of seven."""
+    """User and system time of a Python run, including the interpreter: the best of seven."""
     best = float("inf")
     for _ in range(7):
         child = subprocess.Popen([sys.executable, *arguments], cwd=cwd, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""The house rules that a program can hold: levels of imports, what is imported in one place only, clear code."""
+"""The rules of the architecture that a program can check: levels of imports, restricted imports, clear code."""
 import ast
 import gc
 import re
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "py"
 KERNELS = ("gpu_extract/kernels/", "gpu_extract/vectors/", "gpu_extract/device/cuda/")
 PROGRAMS = ("gpu_extract/cli/", "gpu_perf/cli/", "gpu_psf/cli/", "gpu_stress/cli/")
-# module -> where alone it may be imported: files or folders of the packages
+# module -> the only places where it may be imported: files or folders of the packages
 ONLY_IN = {
     "mpi4py": ("gpu_extract/ranks/comm.py",),
     "cupy": ("gpu_extract/device/cuda/", "gpu_stress/backend.py"),
@@ -33,9 +33,9 @@ REPORTS = {("gpu_extract/cli/device_info.py", "gpu_stress"), ("gpu_perf/cli/perf
 
 @cache
 def sources() -> tuple[tuple[str, ast.Module], ...]:
-    """Path from the packages' folder and syntax tree of every module; templates in etc/ are no modules."""
+    """Path from the packages' folder, and syntax tree, of every module; templates in etc/ are not modules."""
     paths = sorted(p for p in PACKAGES.rglob("*.py") if "etc" not in p.relative_to(PACKAGES).parts)
-    gc.disable()              # a million nodes, which all stay: to look for garbage takes longer than to parse
+    gc.disable()              # a million nodes, all of which stay: garbage collection takes longer than parsing
     found = tuple((p.relative_to(PACKAGES).as_posix(), ast.parse(p.read_text(encoding="utf-8"))) for p in paths)
     gc.enable()
     return found
@@ -43,13 +43,13 @@ def sources() -> tuple[tuple[str, ast.Module], ...]:
 
 @cache
 def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
-    """All that is in a module."""
+    """All nodes of a module."""
     return tuple(ast.walk(tree))
 
 
 @cache
 def imports(tree: ast.Module) -> tuple[tuple[int, str], ...]:
-    """Line and full name of everything that is imported, at the top or inside functions."""
+    """Line and full name of every import, at the top or inside functions."""
     return tuple(_imports(tree))
 
 
@@ -81,7 +81,7 @@ def unit_of(path: str) -> str:
 
 
 def unit_asked_for(name: str) -> str | None:
-    """The unit of an import's full name; None for what is not ours."""
+    """The unit of an import's full name; None if it is not ours."""
     package, _, rest = name.partition(".")
     if package in ("gpu_perf", "gpu_psf", "gpu_stress"):
         return package
@@ -129,7 +129,7 @@ def test_imported_in_one_place_only(module: str) -> None:
 
 
 def test_kernels_take_nothing_from_the_data_that_walk() -> None:
-    """An edit of a data class compiles no kernel anew: what both need is in arrays.py."""
+    """An edit of a data class recompiles no kernel: shared definitions are in arrays.py."""
     wrong = [f"{path}:{line} imports {name}" for path, tree in sources() for line, name in imports(tree)
              if ("/simd_" in path or path.startswith(("gpu_extract/vectors/", "gpu_extract/kernels/")))
              and unit_asked_for(name) in ("data", "errors", "config")]
@@ -161,7 +161,7 @@ def test_public_things_have_docstrings() -> None:
 
 
 def public_class(node: ast.AST) -> bool:
-    """Classes whose methods explain themselves; those of a derived class are explained by its base."""
+    """Classes whose methods need docstrings; those of a derived class are explained by its base."""
     return isinstance(node, ast.ClassDef) and not node.bases and not node.name.startswith("_")
 
 
@@ -193,7 +193,8 @@ def test_programs_are_four_lines() -> None:
 
 
 def test_kernels_that_programs_call_are_kept():
-    """A kernel without cache=True is compiled with those that call it; called from Python, it would be in each run."""
+    """A kernel without cache=True is compiled with its callers; called from Python, it would be compiled in each
+    run."""
     inner = {(Path(name).stem, node.name) for name, tree in sources() for node in tree.body if "njit" in kept(node)
              and "cache=True" not in kept(node)}
     assert len(inner) > 50
@@ -208,7 +209,7 @@ def kept(node: ast.AST) -> str:
 
 
 def called_from_python(node: ast.AST) -> Iterator[ast.Call]:
-    """Calls that are in no kernel."""
+    """Calls that are not in a kernel."""
     for part in ast.iter_child_nodes(node):
         if isinstance(part, ast.Call):
             yield part
@@ -217,7 +218,7 @@ def called_from_python(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def called(call: ast.Call, module: str) -> tuple[str, str] | None:
-    """Module and name of what is called."""
+    """Module and name of the called function."""
     if isinstance(call.func, ast.Name):
         return module, call.func.id
     if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):

@@ -1,4 +1,5 @@
-"""One bundle from pixels to spectra: cut in whatever way, the same bits; the model image; what the other core does."""
+"""One bundle from pixels to spectra: the same bits for any division of work; the model image; fallback to the dense
+core."""
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +36,7 @@ def whole(request, tiny):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("length", [7, 64, 150, 10**6])
 def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads):
-    """The model image included."""
+    """Including the model image."""
     config, frame = whole
     other = extracted(tiny.image, tiny.psf, config, threads=threads, backend=CpuFrames(tile=length))
     assert_same_bits(other, frame)
@@ -43,7 +44,7 @@ def test_tiles_and_threads_change_no_bit(tiny, whole, length, threads):
 
 
 def test_tiles_of_that_length_are_really_made(tiny, monkeypatch):
-    """The length of the test above reaches the code: 129 bins in tiles of 7."""
+    """The length of the previous test reaches the code: 129 bins in tiles of 7."""
     asked = []
     monkeypatch.setattr(bundle, "tiles", lambda *sizes: asked.append(sizes) or plan.tiles(*sizes))
     extracted(tiny.image, tiny.psf, CONFIG, backend=CpuFrames(tile=7))
@@ -51,7 +52,7 @@ def test_tiles_of_that_length_are_really_made(tiny, monkeypatch):
 
 
 def test_an_image_of_any_memory_layout_gives_the_same_bits(tiny, whole):
-    """Read-only, cut out of a larger one, ordered by columns."""
+    """Read-only, cut out of a larger one, or ordered by columns."""
     config, frame = whole
     ny, nx = tiny.image.shape
     larger = np.zeros((2, ny + 3, nx + 5), dtype=np.float32)
@@ -86,7 +87,7 @@ def test_model_image_is_the_sum_over_overlapping_bundles(core):
 
 
 def test_model_image_leaves_out_what_was_not_extracted(tiny):
-    """Only the bundles that were asked for; without the setting there is none."""
+    """It has only the requested bundles; without the setting there is none."""
     one = extracted(tiny.image, tiny.psf, replace(CONFIG, specmin=5, nspec=1))
     both = extracted(tiny.image, tiny.psf, CONFIG)
     assert one.model.shape == tiny.image.shape
@@ -96,7 +97,7 @@ def test_model_image_leaves_out_what_was_not_extracted(tiny):
 
 
 def test_model_image_of_some_columns_is_made_of_the_fibres_that_touch_them(tiny, monkeypatch):
-    """The bits of the whole model there; spots of no other fibre are made for it."""
+    """It has the bits of the whole model there; spots of other fibres are not made for it."""
     made = []
     monkeypatch.setattr(bundle, "make_spots", lambda psf, some, wave: made.append(some) or make_spots(psf, some, wave))
     whole = extracted(tiny.image, tiny.psf, CONFIG)
@@ -111,7 +112,7 @@ def test_model_image_of_some_columns_is_made_of_the_fibres_that_touch_them(tiny,
 
 
 def test_model_image_follows_the_data(tiny):
-    """chi of the pixels inside the wanted range: 1, but for what the simulated spectra have within a bin."""
+    """chi of the pixels inside the requested range is 1, apart from structure of the simulated spectra within a bin."""
     image, frame = tiny.image, extracted(tiny.image, tiny.psf, CONFIG)
     inside = np.zeros(image.shape, dtype=bool)
     inside[40:150] = frame.model[40:150] > 20
@@ -121,10 +122,10 @@ def test_model_image_follows_the_data(tiny):
     assert 0.7 < np.sqrt(np.mean(np.clip(chi, -5, 5) ** 2)) < 1.3
 
 
-# ---- the core that was not asked for --------------------------------------------------------------------------------
+# ---- the fallback core ---------------------------------------------------------------------------------------------
 
 def failing(fibre: int, facts: tuple[float, float] = (NOT_MEASURED, NOT_MEASURED)):
-    """The banded core, which gives up one fibre of each bundle, with these facts about it."""
+    """The banded core, failing for one fibre of each bundle, with these facts about it."""
     real = bundle.banded.decorrelate
 
     def decorrelate(normal, x, fibres, **named):
@@ -139,7 +140,7 @@ def failing(fibre: int, facts: tuple[float, float] = (NOT_MEASURED, NOT_MEASURED
 
 
 def test_what_the_banded_core_gives_up_the_dense_core_does(tiny, monkeypatch):
-    """That fibre has the dense core's bits and says so, the others are untouched."""
+    """That fibre has the bits and the status of the dense core; the others are unchanged."""
     usual = extracted(tiny.image, tiny.psf, CONFIG)
     dense = extracted(tiny.image, tiny.psf, replace(CONFIG, core="dense"))
     monkeypatch.setattr(bundle.banded, "decorrelate", failing(2))
@@ -164,7 +165,7 @@ def test_asked_for_the_banded_core_alone_a_failure_is_nodata(tiny, monkeypatch):
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5, 8])
 def test_groups_of_the_dense_core_agree(tiny, groups):
-    """Patches of one fibre or of several: the same fibre is left with other neighbours, 1e-8 sigma each."""
+    """Patches of one fibre or of several differ in which neighbours they omit, by 1e-8 sigma each."""
     config = replace(CONFIG, core="dense")
     frame = extracted(tiny.image, tiny.psf, config)
     other = extracted(tiny.image, tiny.psf, replace(config, nsubbundles=groups, nwavestep=33))
@@ -179,8 +180,8 @@ FACTS = ("fibres", "iterations", "error", "halfband", "ownband", "neighbours", "
 
 
 def test_facts_of_a_bundle(tiny):
-    """Against the whole icov with its diagonal scaled to 1: the coupling is its largest element between two fibres, to
-    rounding; S, a Schur complement, has no larger condition number than icov itself."""
+    """Compared with the whole icov with its diagonal scaled to 1: the coupling is its largest element between two
+    fibres, to rounding; S, a Schur complement, has no larger condition number than icov itself."""
     frame = extracted(tiny.image, tiny.psf, CONFIG)
     job, made = normals(tiny.image, tiny.psf, CONFIG)
     for (lo, hi), normal in zip(job.plan.bundles, made, strict=True):
@@ -206,7 +207,7 @@ def test_facts_do_not_depend_on_threads(tiny, threads):
 
 
 def test_facts_of_fibres_that_the_banded_core_gave_up_are_not_its(tiny, monkeypatch):
-    """The largest of the others; with the dense core alone nobody measures any."""
+    """The facts are the largest of the other fibres; the dense core alone measures none."""
     monkeypatch.setattr(bundle.banded, "decorrelate", failing(2, facts=(1e300, np.inf)))
     notes = extracted(tiny.image, tiny.psf, CONFIG).notes["bundles"][0]
     assert 1 < notes["cond"] < 1e12 and 0 <= notes["selfcheck"] <= bundle.banded.AGREEMENT
@@ -217,7 +218,7 @@ def test_facts_of_fibres_that_the_banded_core_gave_up_are_not_its(tiny, monkeypa
 # ---- pieces ---------------------------------------------------------------------------------------------------------
 
 def test_corners_of_the_stored_diagonals_are_empty():
-    """Entries whose row lies beyond the ends of the wanted range: a dia_matrix does not show them."""
+    """Elements whose row is beyond the ends of the requested range: a dia_matrix does not show them."""
     for ndiag, nwave in ((2, 6), (5, 4), (0, 3)):
         resolution = np.ones((1, 2 * ndiag + 1, nwave))
         bundle.clear_corners(resolution)
@@ -239,7 +240,7 @@ def test_an_error_on_a_thread_is_an_error(tiny):
 
 
 def test_the_largest_ivar_is_known_only_where_odd_pixels_were_looked_for(tiny):
-    """A spot whose pixels lie outside of the columns that were searched may have any ivar."""
+    """A spot with pixels outside the searched columns may have any ivar."""
     job = replace(prepare(tiny.psf, CONFIG), most_ivar=3.0)
     place = bundle.locate(tiny.image, job, job.plan.bundles[0])
     assert place.most_ivar == 3.0

@@ -1,8 +1,8 @@
-"""A night through desispec: simulated exposures become frames, and desispec's own steps take them to coadded spectra.
+"""A night through desispec: simulated exposures become frames, and desispec's own steps make coadded spectra from them.
 
-fiberflat, sky, grouping and coaddition are desispec's, as its pipeline calls them, and so is what applies them. The
-calibration itself is known from the simulator: desispec's own fits templates of stars, which no package has. What comes
-out is the light that was put in, within the noise that comes with it.
+fiberflat, sky, grouping and coaddition are desispec's, called as in its pipeline, and so are the steps that apply them.
+The calibration itself is known from the simulator: desispec's fits templates of stars, which no package contains. The
+result is the light that was put in, within the noise.
 """
 from pathlib import Path
 
@@ -82,8 +82,8 @@ def test_every_exposure_of_every_target_is_grouped(coadded: tuple) -> None:
 
 
 def test_coadded_fluxes_are_the_truth_within_noise(coadded: tuple) -> None:
-    """Pulls against R times the light put in: width 1 within the 5 % that the noise of the sky model adds (some 8 sky
-    fibres in each exposure), median near 0; and ivar of three exposures is three times that of one."""
+    """Pulls against R times the truth: width 1 within the 5 % that the noise of the sky model adds (some 8 sky fibres
+    in each exposure), median near 0; and ivar of three exposures is three times that of one."""
     spectra, coadd, made = coadded
     wave, pulls = coadd.wave["r"], []
     for k in range(FIBRES):

@@ -1,4 +1,4 @@
-"""The documentation says what the programs do: options, messages, presets, links, README commands."""
+"""The documentation matches the programs: options, messages, presets, links, commands of the README."""
 import argparse
 import ast
 import importlib
@@ -22,7 +22,7 @@ OPTIONS = {"gpu_extract.cli.extract": ("usage.md",), "gpu_extract.cli.exposure_o
            "gpu_stress.cli.stress": ("stress.md",), "gpu_extract.cli.setup": ("homes.md",),
            "gpu_extract.cli.mps": ("gpu.md",)}
 OTHERS = {"--cpus-per-task", "--gpu-bind", "--gpus", "--requeue", "--signal", "--oversubscribe"}    # of Slurm, Open MPI
-# where a path in a page begins, and files that other projects have
+# where a path in a page may begin, and files of other projects
 BASES = tuple(ROOT / base for base in ("", "doc", "etc", "py", "py/gpu_extract", "py/gpu_extract/decorrelate"))
 ELSEWHERE = {"metrics/mpi.py", "out/site/index.html"}
 COMMON = {"-h", "--help", "-v", "--verbose", "--version", "--loglevel", "--log-times"}      # of all: in usage.md
@@ -34,7 +34,7 @@ def page(name: str) -> str:
 
 
 def options(program: str) -> set[str]:
-    """Every option that the program, or a command of it, shows in its help."""
+    """Every option in the help of the program, or of one of its commands."""
     parsers = [importlib.import_module(program).build_parser()]
     for action in parsers[0]._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -67,7 +67,7 @@ def test_no_option_is_documented_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_files_and_names_in_the_pages_exist(path: Path) -> None:
-    """`folder/file.py` is there, and so is NAME in `folder/file.NAME`."""
+    """`folder/file.py` exists, and so does NAME in `folder/file.NAME`."""
     if path.name == "CHANGELOG.md":             # of files that were
         return
     for name in set(re.findall(r"`([a-z_]+/[\w/]*\w\.\w+)`", path.read_text(encoding="utf-8"))) - ELSEWHERE:
@@ -85,7 +85,8 @@ def test_refused_options_are_in_coming_from() -> None:
 
 
 def test_what_coming_from_says_of_options_is_what_the_program_does() -> None:
-    """Each option of an older code in the table is known here; those that it calls refused are, the others are not."""
+    """Each option of an older code in the table is known here; options that the page calls refused are refused, the
+    others are not."""
     from gpu_extract.cli import options as module
 
     known = module.build_parser()._option_string_actions
@@ -99,7 +100,7 @@ def test_what_coming_from_says_of_options_is_what_the_program_does() -> None:
 
 
 def messages() -> Iterator[str]:
-    """Every text in the code, with ... for what is filled in."""
+    """Every message in the code, with ... for values that are filled in."""
     for _, tree in sources():
         docstrings = {id(node.value) for node in nodes(tree) if isinstance(node, ast.Expr)}
         for node in nodes(tree):

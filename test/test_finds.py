@@ -1,11 +1,11 @@
-"""What random problems have found, each by its seed: wrong once, or lost, or called good."""
+"""Problems found by random search, each by its seed: once wrong, lost, or wrongly called good."""
 import re
 
 import pytest
 from judging import judge, report, truth
 from problems import make
 
-# what was wrong -> what was drawn from the seed: when another problem is drawn from it, the find has to be made anew
+# what was wrong -> how the seed was drawn: if another problem is drawn from it, the find must be made again
 FINDS = {
     "bins that the reference in double precision divided by zero for, where as many digits as it takes are needed":
         "seed 3002640: one, r0, 2 x 27 bins of 0.6 A, 27.65% masked",
@@ -150,7 +150,7 @@ FINDS = {
 }
 
 
-# the same of fibres with pitches and widths of their own, and traces that begin in other rows
+# the same for fibres with their own pitches and widths, and traces that begin in other rows
 UNEVEN = {
     "the same with all of it":
         "seed 820024: islands, tiny, 4 x 20 bins of 0.8 A, 92.69% masked",
@@ -168,7 +168,7 @@ SLOW = ("the same at a CCD's edge, 1.4e-8",
         "fibres on both sides of a dropped one, 1e-6 sigma in the banded core")
 
 
-# what was wrong in front of both cores: the dense one needs no kernels of a width that nothing else has
+# what was wrong before both cores: the dense one needs no kernels of widths that nothing else has
 IN_FRONT = ("a short pad of 3 A bins, all of it beside masks, counted among the good bins inside of the range, 1.7e-5 "
             "sigma",)
 CASES = [pytest.param(name, ("dense",) if what in IN_FRONT else ("auto", "dense"), name in UNEVEN.values(), id=what,

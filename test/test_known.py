@@ -1,4 +1,4 @@
-"""What is kept about a PSF belongs to its content: see gpu_extract.known."""
+"""Facts kept about a PSF belong to its content: see gpu_extract.known."""
 from copy import deepcopy
 from dataclasses import replace
 from itertools import count
@@ -25,7 +25,7 @@ def ask(monkeypatch):
 
 
 def test_an_answer_is_found_once(ask):
-    """The same PSF, and one of the same content, are one; each question has its own answer."""
+    """PSFs of equal content are the same; each question has its own answer."""
     psf = oracle.make_psf(oracle.FAMILIES[0])
     assert [ask(psf), ask(psf), ask(deepcopy(psf)), ask(psf, "else"), ask(psf)] == [0, 0, 0, 1, 0]
 
@@ -44,13 +44,13 @@ def test_a_psf_that_was_changed_in_place_is_another(ask, change):
 @pytest.mark.parametrize("field", [{"name": "other"}, {"psferr": 0.5}, {"identity": {"CAMERA": "b1"}},
                                    {"shape": (4000, 4001)}, {"stamp": (13, 13)}, {"offset": (1.0, 2.0)}])
 def test_every_field_counts(ask, field):
-    """Two PSFs that differ in anything have answers of their own."""
+    """Two PSFs that differ in any field have their own answers."""
     psf = oracle.make_psf(oracle.FAMILIES[0])
     assert ask(psf) == 0 and ask(replace(psf, **field)) == 1
 
 
 def test_few_psfs_and_answers_are_kept(ask):
-    """The memory that is taken has an end, whatever is asked."""
+    """The memory is limited, whatever is asked."""
     psf = oracle.make_psf(oracle.FAMILIES[0])
     for n in range(FEW + 3):
         ask(replace(psf, name=str(n)))
@@ -60,7 +60,7 @@ def test_few_psfs_and_answers_are_kept(ask):
 
 
 def test_an_answer_that_another_thread_clears_at_once_is_given(monkeypatch):
-    """Threads share the answers, and whoever finds too many of them clears all."""
+    """Threads share the answers, and a thread that finds too many clears all."""
     class Cleared(dict):
         def __setitem__(self, question, answer):
             self.clear()
@@ -72,7 +72,7 @@ def test_an_answer_that_another_thread_clears_at_once_is_given(monkeypatch):
 
 
 def test_a_job_of_a_psf_changed_in_place_is_planned_anew(monkeypatch):
-    """A fibre that lost its sigma since the last extraction is dropped, and is there again when it is mended."""
+    """A fibre that lost its sigma since the last extraction is dropped, and returns when it is repaired."""
     monkeypatch.setattr(module, "_known", ())
     psf = deepcopy(oracle.make_psf(oracle.FAMILIES[0]))
     whole, sigma = prepare(psf, CONFIG), psf.cores[0].sigma_x.coeff
@@ -88,7 +88,7 @@ def test_a_job_of_a_psf_changed_in_place_is_planned_anew(monkeypatch):
 
 
 def test_what_is_refused_is_refused_again(monkeypatch):
-    """An error is no answer."""
+    """An error is not kept as an answer."""
     monkeypatch.setattr(module, "_known", ())
     psf = deepcopy(oracle.make_psf(oracle.FAMILIES[0]))
     psf.cores[0].sigma_x.coeff[:] = -1.0
@@ -98,7 +98,7 @@ def test_what_is_refused_is_refused_again(monkeypatch):
 
 
 def test_edges_of_bundles_are_compared_once(monkeypatch):
-    """For one PSF and plan: other bundles, and other wavelengths, are another question, and so are other fibres."""
+    """Once per PSF and plan; other bundles, wavelengths or fibres are another question."""
     psf, looked = oracle.make_psf(oracle.FAMILIES[0]), count()
     monkeypatch.setattr(module, "_known", ())
     monkeypatch.setattr(run, "too_close", lambda psf, plan: [str(next(looked))])

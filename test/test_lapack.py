@@ -1,4 +1,4 @@
-"""LAPACK without scipy.linalg: the same functions, whichever way they were loaded; in one thread."""
+"""LAPACK without scipy.linalg: the same functions, however they were loaded; in one thread."""
 import multiprocessing
 import os
 import re
@@ -41,7 +41,7 @@ def test_the_functions_are_those_of_scipy(code: str) -> None:
 
 
 def test_all_that_is_called_is_asked_for() -> None:
-    """The extension modules alone are taken where they have what is called, whichever scipy it is."""
+    """The extension modules alone are used if they have all called functions, for any version of scipy."""
     text = "".join(path.read_text(encoding="utf-8") for path in Path(lapack.__file__).parent.rglob("*.py"))
     called = set(re.findall(r"\b((?:lapack|blas)\.d\w+)\(", text))
     assert called == {f"{library}.{name}" for library in ("lapack", "blas") for name in lapack._NEEDED[f"_f{library}"]}
@@ -67,7 +67,7 @@ def test_threads_of_the_libraries_change_no_bit() -> None:
 
 
 def threads() -> list[int]:
-    """Of each BLAS library."""
+    """The threads of each BLAS library."""
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
@@ -97,6 +97,6 @@ def test_a_process_forked_while_others_enter_can_enter() -> None:
 
 
 def enter() -> None:
-    """And leave."""
+    """Enter and leave `one_thread`."""
     with one_thread():
         pass

@@ -1,4 +1,4 @@
-"""The extraction in the style of specreduce: NDData in, Spectrum out; held against specreduce's own."""
+"""The extraction in the style of specreduce: NDData in, Spectrum out; compared with specreduce's own."""
 import numpy as np
 import pytest
 from astropy import units
@@ -71,7 +71,7 @@ def test_a_call_gives_what_extract_gives(made, tmp_path):
 
 
 def test_the_light_is_that_of_specreduces_box(made):
-    """A flat lamp: what a box of 7 pixels holds, a fibre but for some per cent in the wings, row by row."""
+    """A flat lamp, row by row: a box of 7 pixels has a fibre's light but for some per cent."""
     extraction = pytest.importorskip("specreduce.extract", reason="specreduce is not installed")
     from specreduce.tracing import ArrayTrace
 

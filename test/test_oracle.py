@@ -1,4 +1,4 @@
-"""The oracle itself, against cases small enough for paper and against other ways to write the same thing."""
+"""The oracle itself, against cases small enough for paper, and against other formulations."""
 from dataclasses import replace
 from itertools import product
 from math import sqrt
@@ -70,7 +70,7 @@ def test_error_of_the_psf_on_paper():
 def test_masked_pixel_on_paper():
     """Without the shared pixel the bins are independent: icov = 1, x = 2 p; half of their light is masked.
 
-    What the masked pixel holds is never looked at.
+    The value of the masked pixel is never used.
     """
     image = Image(np.array([[3.0, np.nan, 4.0]]), np.array([[4.0, 0.0, 4.0]]))
     got = oracle.solve_bundle(TWO, image, 1, psferr=0.0)
@@ -81,7 +81,7 @@ def test_masked_pixel_on_paper():
 
 
 def test_bin_without_any_good_pixel():
-    """The second bin has nothing left: all of it is 0, and the first one is as if alone."""
+    """The second bin has no good pixel: all its results are 0, and the first bin's are as if it were alone."""
     got = two_bins([4, 0, 0])
     np.testing.assert_allclose(got.flux, [[6, 0]], rtol=1e-14)
     np.testing.assert_allclose(got.ivar, [[1, 0]], rtol=1e-14)
@@ -98,16 +98,16 @@ def test_nothing_but_masked_pixels():
 
 
 def test_ridge_on_paper():
-    """Its square stands on the diagonal of every bin that has a good pixel: (3.04 2; 2 3.04), else (1.04 0; 0 0)."""
+    """Its square is added to the diagonal of every bin that has a good pixel: (3.04 2; 2 3.04), else (1.04 0; 0 0)."""
     got = two_bins([4, 8, 4], ridge=0.2)
     np.testing.assert_allclose(np.linalg.inv(got.covariance[0]), [[3.04, 2], [2, 3.04]], rtol=1e-13)
     np.testing.assert_allclose(two_bins([4, 0, 0], ridge=0.2).ivar, [[1.04, 0]], rtol=1e-14)
 
 
-# ---- in as many digits as it takes --------------------------------------------------------------------------
+# ---- in multiple precision ---------------------------------------------------------------------------------
 
 def test_two_bins_that_share_their_only_pixel():
-    """icov = w/4 (1 1; 1 1) is singular: neither is known, their mean is p with ivar w/2, and R spreads evenly."""
+    """icov = w/4 (1 1; 1 1) is singular: neither bin is known, their mean is p with ivar w/2, and R spreads evenly."""
     image = Image(np.array([[1.0, 3.0, 1.0]]), np.array([[0.0, 8.0, 0.0]]))
     got = solve_exact(TWO, image, 1)
     np.testing.assert_allclose(got.flux, [[3, 3]], rtol=1e-14)
@@ -119,7 +119,7 @@ def test_two_bins_that_share_their_only_pixel():
 
 
 def test_two_fibres_that_share_their_only_pixel():
-    """The other one marginalised, nothing is left of either: ivar is what t adds."""
+    """With the other one marginalised, nothing is left of either: ivar is what t adds."""
     image = Image(np.array([[1.0, 3.0, 1.0]]), np.array([[0.0, 8.0, 0.0]]))
     got = solve_exact(TWO, image, 2)
     assert got.ivar.max() < 1e-35
@@ -127,7 +127,7 @@ def test_two_fibres_that_share_their_only_pixel():
 
 
 def test_a_pair_that_cannot_be_told_apart_leaves_others_alone():
-    """Bins 1 and 2 have one pixel in common and nothing else; bin 0 and its neighbour 3 are as if by themselves."""
+    """Bins 1 and 2 have one pixel in common and nothing else; bin 0 and its neighbour 3 are as if they were alone."""
     a = scipy.sparse.csc_matrix(np.array([[0.5, 0, 0, 0], [0.5, 0, 0, 0.5], [0, 0.25, 0.75, 0], [0, 0, 0, 0.5]]))
     image = Image(np.array([[3.0, 2.0, 7.0, 4.0]]), np.array([[4.0, 8.0, 5.0, 4.0]]))
     got = solve_exact(a, image, 1)
@@ -149,7 +149,8 @@ def small():
 
 @pytest.mark.parametrize("dark", [0.0, 0.5, 0.8])
 def test_digits_change_nothing_where_double_precision_has_enough(small, dark):
-    """100 eps cond, with 80 % of the pixels masked too: cond 200 to 1e5, bins that know 1e3 times less than others."""
+    """100 eps cond, also with 80 % of the pixels masked: cond 200 to 1e5, bins with 1e3 times less information than
+    others."""
     design, case = small
     masked = np.random.default_rng(5).random(case.image.shape) < dark
     image = Image(case.image.pix, np.where(masked, 0, case.image.ivar))
@@ -165,9 +166,9 @@ def test_digits_change_nothing_where_double_precision_has_enough(small, dark):
 
 @pytest.mark.parametrize("kind", ["one pixel", "95 %"])
 def test_neither_t_nor_bits_matter(small, monkeypatch, kind):
-    """Of bins that can be told from others, to 1e-9 sigma; in others t does: 1e3.
+    """For bins that are distinguished from others, to 1e-9 sigma; in other bins t matters: 1e3.
 
-    Seen: 1e-11, from a bin that one pixel out of 500 knows.
+    Seen: 1e-11, from a bin with light on one pixel out of 500.
     """
     design, case = small
     ny, nx = case.image.shape
@@ -217,7 +218,7 @@ def value(series, fibre, wave):
 
 
 def closed_spot(psf, fibre, wave):
-    """The spot written with closed integrals, pixel by pixel where the formula is one of pixels."""
+    """The spot from closed integrals, pixel by pixel where the formula is for pixels."""
     y, x = value(psf.y, fibre, wave), value(psf.x, fibre, wave)
     dy = np.floor(y - psf.offset[0]) + np.arange(psf.stamp[0]) - y
     dx = np.floor(x - psf.offset[1]) + np.arange(psf.stamp[1]) - x
@@ -332,7 +333,7 @@ def test_blocks_of_the_inverse_are_schur_complements(solved):
 
 @pytest.mark.parametrize("family", oracle.FAMILIES)
 def test_noiseless_image_gives_the_truth_back(family):
-    """x is the truth, and flux is R times it, where all light of the image was put in by the same bins."""
+    """x is the truth, and flux is R times it, if all light of the image was put in by the same bins."""
     psf = oracle.make_psf(family)
     case = oracle.make_case(psf, CONFIG, pad=PAD, noise=False)
     design = oracle.design_matrix(psf, range(5), case.wave, psf.shape)
@@ -364,7 +365,7 @@ def test_frame_is_the_wanted_part_in_photons_per_angstrom(solved):
 
 
 def test_padding_converges():
-    """What 10, 16 and 24 extra bins leave falls by more than ten each time (METHOD: 3e-2 to 5e-4 to 1e-5)."""
+    """The error left with 10, 16 and 24 extra bins falls by more than ten each time (METHOD: 3e-2 to 5e-4 to 1e-5)."""
     psf = oracle.make_psf("v3", nfibre=2)
     case = oracle.make_case(psf, CONFIG, pad=34)
     frames = [oracle.oracle_extract(case.image, psf, CONFIG, pad=pad) for pad in (10, 16, 24, 34)]
@@ -374,7 +375,7 @@ def test_padding_converges():
 
 
 def test_fibre_range_is_a_cut_of_the_full_frame():
-    """Two bundles of three; fibres 1 to 3 are the same numbers as in the frame of all six, bit for bit."""
+    """Two bundles of three: fibres 1 to 3 are bitwise equal to those in the frame of all six."""
     psf = oracle.make_psf("v3", nfibre=6, bundle=np.array([7, 7, 7, 8, 8, 8]))
     config = ExtractConfig(wavelength=(6070.0, 6080.0, 0.8))
     case = oracle.make_case(psf, config, pad=8, masks=True)
@@ -418,7 +419,7 @@ def test_too_many_bins_are_refused():
 
 
 def test_mask_bits_one_by_one():
-    """Five fibres: a bin stands out only if it does both among the fibres and along its own."""
+    """Five fibres: a bin stands out only if it does so both among the fibres and along its own."""
     chi2, fraction, ivar = np.ones((5, 8)), np.zeros((5, 8)), np.ones((5, 8))
     chi2[0, 0] = 6                       # 6 x both medians
     chi2[1] = 6                          # a fibre that fits badly everywhere
@@ -435,6 +436,6 @@ def test_mask_bits_one_by_one():
 
 
 def test_mask_bits_of_a_small_bundle():
-    """With fewer than five fibres the medians mean little: chi2pix > 100 is the rule."""
+    """With fewer than five fibres medians mean little: the rule is chi2pix > 100."""
     chi2 = np.array([[99.0, 101.0, 1.0]])
     np.testing.assert_array_equal(oracle.mask_bits(chi2, 0 * chi2, 1 + 0 * chi2), [[0, 128, 0]])

@@ -1,4 +1,4 @@
-"""Fibres with wavelengths of their own: the same light per Angstrom of another wavelength."""
+"""Fibres with their own wavelengths: the same light per Angstrom of another wavelength."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def test_some_fibres_keep_theirs() -> None:
 
 
 def test_frames_of_other_wavelengths_are_not_compared(tmp_path: Path) -> None:
-    """On one coordinate, with one flux, their bins are of other wavelengths all the same."""
+    """With the same coordinate and flux, their bins still have other wavelengths."""
     image, psf = read_image(write_image(tmp_path / "image.fits", image_hdus())), small_psf()
     frame, other = extracted(image, echelle(psf), config(psf)), extracted(image, psf, config(psf))
     assert frame.own_wave is not None

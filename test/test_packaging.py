@@ -23,7 +23,7 @@ pytest.importorskip("setuptools", minversion="70.1", reason="building a wheel ne
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """Standard output of a command that must succeed; nothing of this test run's Python leaks into it."""
+    """Standard output of a command that must succeed, isolated from this test run's Python."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_"))}
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=keep, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -32,7 +32,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy: the build leaves nothing in the clone."""
+    """The wheel, built from a copy, so that the build leaves nothing in the clone."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
@@ -46,13 +46,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of a new environment with the wheel; the libraries it needs are those of this environment."""
+    """Python of a new environment with the wheel; the libraries are those of this environment."""
     folder = tmp_path_factory.mktemp("env")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     python = folder / "venv" / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
-    # a plain path: the .pth files found there, an editable install of this very project among them, do not count
+    # a plain path: .pth files found there, such as an editable install of this project, do not count
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     return python
 
@@ -87,7 +87,7 @@ def test_links_of_the_readme_once_the_project_has_an_address() -> None:
 
 
 def test_templates_are_in_the_wheel(python: Path, tmp_path: Path) -> None:
-    """Those of Slurm and of workflows; what they call is there."""
+    """Those for Slurm and for workflows; the programs that they call exist."""
     out = run(python.parent / "gpu_setup", "templates", "jobs", cwd=tmp_path)
     made = {p.relative_to(tmp_path / "jobs").as_posix() for p in (tmp_path / "jobs").rglob("*") if p.is_file()}
     etc = ROOT / "etc"
@@ -118,7 +118,7 @@ def shared(python: Path) -> Path:
 
 
 def test_every_program_has_a_manual_page(shared: Path) -> None:
-    """With all of its options, the examples in lines, and no word that is a macro of troff by chance."""
+    """With all of its options, its examples line by line, and no word that happens to be a troff macro."""
     for name in programs():
         page = (shared / "man" / "man1" / f"{name}.1").read_text(encoding="utf-8")
         assert re.search(rf"^\.SH NAME\n{name} \\- [A-Z]\w+ .{{20,}}$", page, re.MULTILINE), name
@@ -143,7 +143,7 @@ def test_a_shell_completes_commands_and_options(shared: Path, tmp_path: Path) ->
 
 
 def options(module: str) -> set[str]:
-    """Long options that a program, or a command of it, shows in its help."""
+    """Long options in the help of a program, or of one of its commands."""
     parsers = [importlib.import_module(module).build_parser()]
     parsers += [c for a in parsers[0]._actions if isinstance(a, argparse._SubParsersAction) for c in a.choices.values()]
     return {o for p in parsers for a in p._actions if a.help != argparse.SUPPRESS
@@ -182,14 +182,15 @@ def test_every_program_has_a_file_in_bin_and_a_command() -> None:
 
 
 def test_every_program_can_be_run_as_a_module() -> None:
-    """gpu_compare, gpu_psf and gpu_setup did nothing, and ended with exit code 0 whatever was asked."""
+    """gpu_compare, gpu_psf and gpu_setup once did nothing, and ended with exit code 0."""
     for name, module in PROGRAM.findall(setup()["options.entry_points"]["console_scripts"]):
         done = subprocess.run([sys.executable, "-m", module, "--no-such"], text=True, capture_output=True, timeout=120)
         assert done.returncode == 2 and f"{name}: error: " in done.stderr, name
 
 
 def from_the_clone(*words: str, cwd: Path, path: str = "") -> "subprocess.CompletedProcess[str]":
-    """A program of bin/ by the Python that this environment was made with; path: what it finds beside its own."""
+    """A program of bin/, run by the Python from which this environment was made; path: additional places for
+    imports."""
     environment = {**os.environ, "PYTHONPATH": path}
     python = [getattr(sys, "_base_executable", sys.executable), *([] if path else ["-S"])]
     there = subprocess.run([*python, "-c", "import gpu_extract"], cwd=cwd, env=environment, capture_output=True)
@@ -200,7 +201,7 @@ def from_the_clone(*words: str, cwd: Path, path: str = "") -> "subprocess.Comple
 
 
 def test_a_clone_works_without_being_installed(tmp_path: Path) -> None:
-    """Where what it needs is there; and so do the processes that it starts."""
+    """If the required libraries exist; so do the processes that it starts."""
     done = from_the_clone("gpu_stress", "copy", "-s", "10,10", "-c", "2", "--procs", "2", "--json", cwd=tmp_path,
                           path=sysconfig.get_path("purelib"))
     assert (done.returncode, done.stderr) == (0, "") and '"status": "ok"' in done.stdout
@@ -214,7 +215,7 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("scipy", "1.12.0"), ("numba", "0.67.0"), ("astropy", "7.0.2")])
 def test_a_library_that_is_too_old_is_named(name: str, version: str, tmp_path: Path) -> None:
-    """A clone that is not installed takes what is there."""
+    """A clone that is not installed uses the libraries that it finds."""
     (tmp_path / "sitecustomize.py").write_text(f"import {name}\n{name}.__version__ = '{version}'", encoding="utf-8")
     done = subprocess.run([sys.executable, str(ROOT / "bin" / "gpu_extract"), "-o", "x.fits"], cwd=tmp_path, text=True,
                           capture_output=True, env=os.environ | {"PYTHONPATH": str(tmp_path)}, timeout=120)
@@ -223,7 +224,7 @@ def test_a_library_that_is_too_old_is_named(name: str, version: str, tmp_path: P
 
 
 def test_an_old_numpy_computes_nothing() -> None:
-    """It rounds products of a number and an array to single precision without a word; numba would stumble first."""
+    """It silently rounds products of a number and an array to single precision; numba would fail first."""
     code = "import numpy; numpy.__version__ = '1.26.4'; import gpu_extract.data"
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=60)
     assert "TooOldError: numpy is 1.26.4, must be 2.0 or newer" in done.stderr
@@ -243,7 +244,7 @@ def test_versions_agree() -> None:
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
-CONDA_NAMES = {"isal": "python-isal"}     # where conda-forge calls a package otherwise
+CONDA_NAMES = {"isal": "python-isal"}     # where conda-forge uses another name
 
 
 def test_every_dependency_is_in_the_conda_file_and_explained() -> None:

@@ -1,4 +1,4 @@
-"""The plan: integers and one wavelength array, for every size that can be asked for."""
+"""The plan: integers and one wavelength array, for every size that can be requested."""
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
@@ -31,14 +31,14 @@ def psf():
     ((6000.0, 6000.1, 0.8), 1, 6000.0), ((1000.0, 1000.3, 0.1), 4, 1000.3),
 ])
 def test_both_ends_are_included(wavelength, count, last):
-    """The last one if the step hits it within half a step."""
+    """The last one if the step reaches it within half a step."""
     wave = plan.wavelength_grid(wavelength)
     assert len(wave) == count
     assert wave[-1] == pytest.approx(last, abs=1e-9)
 
 
 def test_a_wavelength_does_not_depend_on_the_padding():
-    """One array is indexed everywhere: first + n step, whatever lies below and above."""
+    """One array is indexed everywhere: first + n step, whatever is below and above."""
     wave = plan.wavelength_grid((5760.0, 7620.0, 0.8))
     for below, above in ((0, 7), (50, 50), (200, 0)):
         padded = plan.wavelength_grid((5760.0, 7620.0, 0.8), below, above)
@@ -49,7 +49,7 @@ def test_a_wavelength_does_not_depend_on_the_padding():
 @pytest.mark.parametrize("factor", [1.0, 1.0003, 0.9997])
 @pytest.mark.parametrize("pad", [0, 20, 200])
 def test_extended_grid(psf, pad, factor):
-    """As many bins beyond the ends as asked for or as the PSF has; solved at wavelength / factor, stored undivided."""
+    """As many bins beyond the ends as requested, or as the PSF has; solved at wavelength / factor, stored undivided."""
     made = plan.make_plan(psf, replace(CONFIG, wave_factor=factor), pad)
     np.testing.assert_array_equal(made.wave, plan.wavelength_grid(CONFIG.wavelength))
     np.testing.assert_array_equal(made.extended[made.inner], made.wave / factor)
@@ -65,7 +65,7 @@ def test_extended_grid(psf, pad, factor):
 @pytest.mark.parametrize("step", [0.8, 0.1, 0.05, 1.1])
 @pytest.mark.parametrize("factor", [1.0, 1.0003, 0.99991])
 def test_a_bin_on_the_limit_of_the_psf_counts(psf, step, factor):
-    """Rounding put two of three such bins beyond it: they were lost, or a grid that ends there was refused."""
+    """Rounding once put two of three such bins beyond it: they were lost, or a grid that ends there was refused."""
     exact, of = Fraction(str(step)), Fraction(str(factor))
     for first, count, below, above in product((5760, 6000), (26, 931), (0, 1, 7, 29), (0, 1, 13, 49)):
         last = first + (count - 1) * exact
@@ -82,7 +82,7 @@ def test_a_bin_on_the_limit_of_the_psf_counts(psf, step, factor):
 
 @pytest.mark.parametrize("core", ["banded", "dense"])
 def test_a_grid_that_ends_on_the_limits_is_extracted(core):
-    """The spots there are those of a PSF that reaches farther: nothing goes wild a last bit beyond the limit."""
+    """The spots there are those of a PSF with a larger range: nothing diverges a last bit beyond the limit."""
     made = simulate(SimConfig(camera="tiny", seed=3, defects=NO_DEFECTS))
     low, high = made.psf.wavelength_range
     factor = 1.0001
@@ -98,7 +98,7 @@ def test_a_grid_that_ends_on_the_limits_is_extracted(core):
 # ---- fibres ---------------------------------------------------------------------------------------------------------
 
 def test_bundles_of_the_psf(psf):
-    """Runs of equal numbers, whatever the numbers are and whatever bundlesize says."""
+    """Runs of equal numbers, whatever the numbers and bundlesize are."""
     assert plan.instrument_bundles(psf, 25) == ((0, 3), (3, 4), (4, 8), (8, 10))
 
 
@@ -140,7 +140,7 @@ def test_what_the_psf_does_not_have(psf, changes, message):
         plan.make_plan(psf, replace(CONFIG, **changes), 5)
 
 
-# ---- pieces and who makes them --------------------------------------------------------------------------------------
+# ---- pieces and their owners ----------------------------------------------------------------------------------------
 
 def covers(ranges, n):
     """Consecutive, none empty, from 0 to n."""
@@ -150,7 +150,7 @@ def covers(ranges, n):
 
 
 def test_a_grid_beyond_any_series_that_varies_is_refused(psf):
-    """Files of version 2 give each parameter a range of its own; a polynomial beyond its own is anything."""
+    """Files of version 2 give each parameter its own range; beyond it a polynomial may have any value."""
     core = psf.cores[0]
     short = replace(core.sigma_y, wmin=6050.0, coeff=np.full((10, 2), 1.1))
     with pytest.raises(InputError, match="covers 6050 to 6200"):
@@ -205,7 +205,7 @@ def test_bounds_are_where_the_shares_begin():
 
 
 def test_every_bundle_is_made_once_by_one_group():
-    """Whole rounds first, each rank a bundle; then the rest, each shared by ranks that stand together."""
+    """First whole rounds with a bundle per rank; then the rest, each shared by adjacent ranks."""
     for bundles, size in product(range(23), range(1, 12)):
         ranks = [plan.turns(bundles, size, rank) for rank in range(size)]
         assert len({len(turns) for turns in ranks}) == 1, "collectives: as many turns for every rank"
@@ -225,7 +225,7 @@ def test_every_bundle_is_made_once_by_one_group():
 # ---- how many neighbours are enough ---------------------------------------------------------------------------------
 
 def test_enough_neighbours():
-    """The next but n couples directly, its square counts; or through those between, to the power 2 (n + 1)."""
+    """The n-th next neighbour couples directly, to the square, or through those between, to the power 2 (n + 1)."""
     limit = 1e-8 / plan.SIGNAL
     assert plan.enough_neighbours(np.array([1e-4]), 1e-8) == 1
     assert plan.enough_neighbours(np.array([1e-4, 1e-2]), 1e-8) == 2

@@ -1,7 +1,8 @@
-"""What holds for every family of PSFs: each of its numbers makes the spots, on a device and in a file as well, where
-these do not refuse it.
+"""Properties of every family of PSFs: each of its numbers affects the spots, also on a device and in a file, unless
+these refuse it.
 
-A family is a few fields of PsfModel. What goes by the fields knows them at once; the places below do not.
+A family is a few fields of PsfModel. Code that goes through the fields covers them automatically; the places below do
+not.
 """
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_no_number_of_a_psf_is_left_out(family: str, tmp_path: Path) -> None:
                                                   strict=True)), f"series {number}: spots.recipe leaves it out"
         assert tables is None or (psf_tables(other, WAVE).series != tables.series).any(), \
             f"series {number}: device.geometry.psf_tables leaves it out, and device.frames._unfit does not say so"
-        if psf.tabulated:       # a file says the distance of the knots by the number of its tables
+        if psf.tabulated:       # a file gives the distance of the knots by the number of its tables
             continue
         try:
             write_psf(tmp_path / "psf.fits", other)
@@ -56,6 +57,6 @@ def test_no_number_of_a_psf_is_left_out(family: str, tmp_path: Path) -> None:
 
 
 def evaluated(series: Legendre) -> np.ndarray:
-    """A series at some wavelengths: files may have more coefficients, of 0."""
+    """A series at some wavelengths: series from files may have more coefficients, which are 0."""
     at = 2 * (WAVE - series.wmin) / (series.wmax - series.wmin) - 1
     return np.polynomial.legendre.legval(at, np.moveaxis(series.coeff, -1, 0))

@@ -1,7 +1,7 @@
-"""flux against R times the truth: exactly without noise, and by as much as ivar says with it.
+"""flux against R times the truth: exact without noise, and within the errors of ivar with noise.
 
-The truth lives on the extraction grid, ivar comes from the noiseless expectation; what a truth on finer bins and an
-ivar from the data do to it is measured at full size by bench/pulls.py.
+The truth is on the extraction grid, and ivar comes from the noiseless expectation; bench/pulls.py measures at full size
+the effect of a truth on finer bins and of an ivar from the data.
 """
 from dataclasses import dataclass, replace
 
@@ -16,8 +16,8 @@ from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import NO_DEFECTS
 from gpu_extract.simulate.noise import add_noise
 
-GRID = (6000.0, 6109.6, 0.8)         # every bin of the tiny camera's PSF: 138, the first and last off the CCD
-INNER = (6012.0, 6092.0, 0.8)        # all of a spot on the CCD, and 12 bins and more from those that are not
+GRID = (6000.0, 6109.6, 0.8)         # every bin of the tiny camera's PSF: 138; the first and last are off the CCD
+INNER = (6012.0, 6092.0, 0.8)        # bins with the whole spot on the CCD, 12 or more bins away from those without
 SIMULATIONS = 200
 FULL = 137                           # diagonals on each side of a full R of 138 bins
 FAR = 40                             # beyond these the elements of R are below 1e-11
@@ -46,7 +46,7 @@ def tiny() -> Scene:
 
 @pytest.mark.parametrize(("core", "ndiag", "left"), [("dense", FULL, 1e-10), ("banded", FAR, 1e-8)])
 def test_flux_is_r_times_the_truth(tiny, core, ndiag, left):
-    """With the core's R in full, in every bin: 1e-6 of the error are asked for; 5e-12 (dense) and 2e-9 (banded) are
+    """With the core's full R, in every bin: the bound is 1e-6 of the error; 5e-12 (dense) and 2e-9 (banded) are
     seen."""
     config = ExtractConfig(wavelength=GRID, core=core, ndiag=ndiag, nspec=5, bundlesize=5, nwavestep=200)
     frame = extracted(tiny.image, tiny.psf, config)
@@ -56,7 +56,7 @@ def test_flux_is_r_times_the_truth(tiny, core, ndiag, left):
 
 @pytest.mark.parametrize("core", CORES)
 def test_flux_is_r_times_the_truth_up_to_the_ends(core):
-    """Where the CCD holds all there is, in every bin, with a truth projected by quadrature: 1e-6 sigma; 2e-9 are seen.
+    """If everything is on the CCD, in every bin, with a truth projected by quadrature: bound 1e-6 sigma; 2e-9 are seen.
 
     Elements of R beyond FAR diagonals are left out: 1e-11 of lines of 3000 photons.
     """
@@ -68,7 +68,7 @@ def test_flux_is_r_times_the_truth_up_to_the_ends(core):
 
 
 def test_what_the_stored_diagonals_lose(tiny, capsys):
-    """The 2 * 5 + 1 diagonals that a frame stores, against all: measured in sigma, noiselessly, and in row sums.
+    """The 2 * 5 + 1 diagonals that a frame stores, against all of them, without noise: in sigma, and in row sums.
 
     Seen: sigma, median 6e-4, 99 % 7e-3, largest 1.2e-2 at lines of 50 sigma; rows sum to 0.9995 to 1.0005. With 8, 12
     and 20 diagonals on each side the largest is 2e-3, 3e-4 and 4e-6.
@@ -96,7 +96,7 @@ def test_what_the_stored_diagonals_lose(tiny, capsys):
 @pytest.fixture(scope="module", params=[("auto", {}), ("dense", {"nwavestep": 20, "tolerance": 1e-5})],
                 ids=lambda p: p[0])
 def pulls(request, tiny) -> np.ndarray:
-    """(simulations, nspec, nwave): (flux - R truth) sqrt(ivar) of 200 noisy images; R in full, without noise.
+    """(simulations, nspec, nwave): (flux - R truth) sqrt(ivar) of 200 noisy images, with the full noiseless R.
 
     Patches of the dense core end every 20 bins.
     """
@@ -123,7 +123,7 @@ def test_pulls_have_mean_zero_and_spread_one(pulls):
 
 
 def test_at_the_edges_of_patches_too(pulls):
-    """The two bins on both sides of every edge, and each bin of a patch by itself: 5000 pulls, scatter 0.01 (of means
+    """The two bins on both sides of every edge, and each bin of a patch separately: 5000 pulls, scatter 0.01 (of means
     0.014): bounds of 4 times that."""
     edge = (np.arange(101) + 2) % 20 < 4
     assert abs(pulls[..., edge].mean()) < 0.03
@@ -134,14 +134,14 @@ def test_at_the_edges_of_patches_too(pulls):
 
 
 def test_every_fibre_by_itself(pulls):
-    """20 200 pulls each, bright ones and faint ones: 0.007 and 0.005."""
+    """20 200 pulls each, of bright and faint fibres: 0.007 and 0.005."""
     for fibre in range(5):
         assert abs(pulls[:, fibre].mean()) < 0.03
         assert abs(pulls[:, fibre].std() - 1) < 0.02
 
 
 def test_errors_of_neighbouring_bins_are_independent(pulls):
-    """What the decorrelation is for: along a fibre, at any distance, 20 000 pulls by pairs: 0 +- 0.03."""
+    """The purpose of the decorrelation: along a fibre, at any distance, 20 000 pulls by pairs: 0 +- 0.03."""
     for distance in (1, 2, 3, 7):
         product = pulls[..., :-distance] * pulls[..., distance:]
         assert abs(product.mean()) < 0.02

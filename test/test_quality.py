@@ -1,4 +1,4 @@
-"""chi2pix, pixmask_fraction, the mask's bits and the model image, each against its formula written out."""
+"""chi2pix, pixmask_fraction, the mask's bits and the model image, each against its explicit formula."""
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ SHAPE = (210, 56)
 
 @pytest.fixture(scope="module", params=oracle.FAMILIES)
 def scene(request):
-    """(PSF, image with masked pixels, A, x): four of five fibres, y from off the CCD on."""
+    """(PSF, image with masked pixels, A, x): four of five fibres, with y starting off the CCD."""
     psf = oracle.make_psf(request.param, first_row=-70)
     rng = np.random.default_rng(5)
     ivar = rng.uniform(0.01, 0.2, SHAPE)
@@ -39,7 +39,7 @@ def quality(psf, image, x, psferr, dtype=np.float64, bins=None):
 
 
 def in_double(psf, blocks):
-    """The same blocks with the spots of make_spots in them, to all digits."""
+    """The same blocks with the spots of make_spots, to all digits."""
     spots, (ny, nx) = make_spots(psf, (1, 5), WAVE), psf.stamp
     stamps, scale = np.zeros(blocks.stamps.shape), np.ones(blocks.scale.shape)
     for i in range(4):
@@ -66,7 +66,7 @@ def test_chi2pix_is_its_formula(scene, psferr):
 
 @pytest.mark.parametrize("wanted", [(12, 20), (9, 14), (0, 7)])
 def test_bins_that_nobody_wants_change_no_bit(scene, wanted):
-    """With all that overlap the wanted ones among those that are looked at."""
+    """As long as all bins that overlap the requested ones are included."""
     psf, image, _, x = scene
     y0, x0 = corners(psf, centres(psf, (1, 5), WAVE))
     around = halo(*wanted, half_bands(y0, x0, psf.stamp, image.shape)[1], len(WAVE))
@@ -77,7 +77,7 @@ def test_bins_that_nobody_wants_change_no_bit(scene, wanted):
 
 
 def test_pixmask_fraction_is_its_formula(scene):
-    """1 - A^T [W > 0], pixels off the CCD counted as masked; exactly 1 just where nothing good is touched."""
+    """1 - A^T [W > 0], with pixels off the CCD counted as masked; exactly 1 just where no good pixel is touched."""
     psf, image, design, x = scene
     light = (design.T @ (image.ivar.ravel() > 0).astype(float)).reshape(x.shape)
     got = quality(psf, image, x, 0.01)[1]
@@ -88,7 +88,7 @@ def test_pixmask_fraction_is_its_formula(scene):
 
 
 def test_single_precision_stamps_are_good_enough(scene):
-    """Their rounding, 6e-8, of the light; of A |x| for chi, which is hundreds of a pixel's errors here."""
+    """Their rounding is 6e-8 of the light, or of A |x| for chi, which is hundreds of a pixel's errors here."""
     psf, image, _, x = scene
     exact, single = (quality(psf, image, x, 0.01, dtype) for dtype in (np.float64, np.float32))
     np.testing.assert_allclose(single[0], exact[0], rtol=2e-5)
@@ -97,14 +97,14 @@ def test_single_precision_stamps_are_good_enough(scene):
 
 
 def test_a_whole_spot_is_not_masked_at_all():
-    """1 - sum is rounding: 0 or a few 1e-16, never below 0."""
+    """1 - sum is a rounding error: 0 or a few 1e-16, never below 0."""
     psf = oracle.make_psf("v3", first_row=10)
     fraction = quality(psf, Image(np.zeros((360, 56)), np.ones((360, 56))), np.ones((4, len(WAVE))), 0.0)[1]
     assert (fraction >= 0).all() and fraction.max() < 1e-14
 
 
 def test_image_of_spectra(scene):
-    """A x clipped at the CCD's edges; wavelength by wavelength or at once, the same bits."""
+    """A x clipped at the CCD's edges; the same bits wavelength by wavelength or at once."""
     psf, _, design, x = scene
     spots = make_spots(psf, (1, 5), WAVE)
     whole = np.zeros(SHAPE)
@@ -119,7 +119,7 @@ def test_image_of_spectra(scene):
 # ---- bits -----------------------------------------------------------------------------------------------------------
 
 def test_each_bit():
-    """Beside BAD2DFIT, which has tests of its own."""
+    """All except BAD2DFIT, which has its own tests."""
     fraction = np.array([[0.0, 0.5, 0.50001, 1.0, 1.0 - 1e-16, 0.2], [0.0] * 6])
     ivar = np.array([[1.0, 1.0, 1.0, 0.0, 1.0, 0.0], [0.0] * 6])
     weak = np.zeros((2, 6), dtype=bool)
@@ -154,7 +154,7 @@ def test_a_bad_fit_stands_out_both_ways():
     judged = np.ones((6, 50), dtype=bool)
     chi2pix = np.ones((6, 50))
     chi2pix[2, 10] = 5.1
-    chi2pix[:, 20] = 40.0        # a line where the PSF is not known well
+    chi2pix[:, 20] = 40.0        # a line where the PSF is not well known
     chi2pix[4, :] = 40.0         # a fibre
     expected = np.zeros_like(judged)
     expected[2, 10] = True
@@ -166,7 +166,7 @@ def test_a_bad_fit_stands_out_both_ways():
 @pytest.mark.parametrize("count", [60, 61])
 @pytest.mark.parametrize("faint", [0, 1])
 def test_the_medians_of_a_fibre_are_those_of_the_bins_that_are_judged(count, faint):
-    """One bin more or less that is faint makes a bin stand out, or not; those that are not judged do not count."""
+    """One more faint bin decides whether a bin stands out; bins that are not judged do not count."""
     chi2pix, judged = np.ones((6, 100)), np.zeros((6, 100), dtype=bool)
     judged[:, :count] = True
     low = (count - 1) // 2 + faint
@@ -184,7 +184,7 @@ def test_few_fibres_have_a_fixed_limit():
 # ---- status ---------------------------------------------------------------------------------------------------------
 
 def test_status_by_bin():
-    """Every status that a core can give, with every combination of the bits that decide, by the rule written out."""
+    """Every status that a core can give, with every combination of the deciding bits, by the explicit rule."""
     bits = [SpecMask(0), SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA, SpecMask.NODATA | SpecMask.ALLBADPIX,
             SpecMask.BAD2DFIT | SpecMask.WEAKBIN]
     cores = [state for state in Status if state != Status.DROPPED]
@@ -202,7 +202,7 @@ def test_status_by_bin():
 
 
 def test_the_values_of_status_stay():
-    """Files hold them: a new one goes to the end. Every one has a sentence, and those without a flux speak of it."""
+    """Files contain them, so a new one comes last. Each has a sentence; those without a flux mention it."""
     first = ["GOOD", "EMPTY", "WIDE_BAND", "DENSE", "PIXELS", "FAILED", "DROPPED"]
     assert [state.name for state in Status][:7] == first and [state.value for state in Status][:7] == list(range(7))
     assert len({state.sentence for state in Status}) == len(Status)

@@ -1,6 +1,6 @@
-"""Relations between frames that need no reference: what a change of the problem must change of its spectra, no more.
+"""Relations between frames that need no reference: how a change of the problem must change its spectra, and no more.
 
-Reference and code might share an error; these would show it. Two frames of which each is right to 1e-8 sigma
+Reference and code might share an error, which these tests would reveal. Two frames that are each right to 1e-8 sigma
 (doc/method.md) differ by 2e-8 at most, and by 1e-9 of ivar and of R, 100 eps cond (cond is below 7e3 here).
 """
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def problem(core: str) -> Problem:
 
 
 def turned(psf: PsfModel, axis: int) -> PsfModel:
-    """The PSF seen in a mirror along y (0) or x (1): terms that are odd along the axis change sign."""
+    """The PSF mirrored along y (0) or x (1): terms that are odd along the axis change sign."""
     name, size = "yx"[axis], psf.stamp[axis]
     core = psf.cores[0]
     gh = core.gh.coeff.copy()
@@ -51,7 +51,7 @@ def mirrored(axis: int) -> Callable[[Problem], Problem]:
 
 
 def backwards(given: Problem) -> Problem:
-    """Wavelengths that fall where they rose."""
+    """Wavelengths that descend instead of ascending."""
     def back(series: Legendre) -> Legendre:
         signs = (-1.0) ** np.arange(series.coeff.shape[-1])
         return Legendre(series.coeff * signs, END - series.wmax, END - series.wmin)
@@ -62,7 +62,7 @@ def backwards(given: Problem) -> Problem:
 
 
 def reversed_bins(frame: Frame) -> Frame:
-    """A frame whose bins count the other way; diagonals of R as well, by columns as they are stored."""
+    """A frame with its bins in reverse order, and diagonals of R as well, by columns as they are stored."""
     ndiag, nwave = frame.ndiag, frame.flux.shape[1]
     arrays = {name: getattr(frame, name)[..., ::-1].copy() for name in BY_BIN}
     arrays["resolution"] = arrays["resolution"][:, ::-1].copy()
@@ -87,7 +87,7 @@ def test_a_problem_seen_in_a_mirror_has_the_same_spectra(core: str, change: Call
 
 @pytest.mark.parametrize("core", CORES)
 def test_pixels_in_other_units_change_no_bit(core: str) -> None:
-    """Times a power of two: no limit anywhere has the unit of a pixel."""
+    """Times a power of two: no limit has the unit of a pixel."""
     image, psf, config = problem(core)
     frame = extracted(image, psf, config)
     for power in (2.0**20, 2.0**-20):
@@ -97,7 +97,7 @@ def test_pixels_in_other_units_change_no_bit(core: str) -> None:
 
 @pytest.mark.parametrize("core", CORES)
 def test_what_is_masked_and_what_lies_beyond_changes_no_bit(core: str) -> None:
-    """Any value of a masked pixel, and more rows and columns of masked ones."""
+    """Any value of a masked pixel, and additional rows and columns of masked ones."""
     image, psf, config = problem(core)
     pix = np.where(image.ivar > 0, image.pix, np.nan)
     wider = Image(np.pad(pix, ((0, 9), (0, 30))), np.pad(image.ivar, ((0, 9), (0, 30))))
@@ -108,7 +108,7 @@ def test_what_is_masked_and_what_lies_beyond_changes_no_bit(core: str) -> None:
 
 @pytest.mark.parametrize("core", CORES)
 def test_spectra_are_linear_in_the_pixels(core: str) -> None:
-    """At one ivar: the sum of two images has the sum of their fluxes, and ivar and R are those of any of them."""
+    """With one ivar, the sum of two images has the sum of their fluxes, and the ivar and R of either."""
     image, psf, config = problem(core)
     image = replace(image, pix=np.where(image.ivar > 0, image.pix, 0.0))
     two = np.random.default_rng(1).normal(size=image.shape) / np.sqrt(image.ivar.max())
@@ -180,7 +180,7 @@ def test_a_trace_that_leaves_the_ccd_and_comes_back(core: str) -> None:
 
 
 def test_r_is_the_same_however_many_diagonals_are_stored() -> None:
-    """What a band cuts off is missed first by diagonals beyond it: for z it has nine. The dense core has none.
+    """The diagonals beyond a band first show what it cuts off: z has nine. The dense core cuts off nothing.
 
     Without `Limits.most_tail` R is off by 1.5e-9 here, and with a `Limits.plain` of 2.5e-6 ivar by 1.2e-9.
     """

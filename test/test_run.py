@@ -36,7 +36,7 @@ def tiny():
 
 @pytest.mark.parametrize("kind", [">f4", ">f8", "f8", "i4", "f2"])
 def test_arrays_of_other_types(tiny, kind):
-    """Arrays as astropy reads them, in the byte order of FITS, and other real numbers: what counts is their values."""
+    """Arrays as from astropy, in the byte order of FITS, and other real numbers: only the values count."""
     image, psf = tiny.image, tiny.psf
     pix, ivar = np.rint(image.pix), np.where(image.ivar > 0, 1, 0)
     whole = extracted(Image(pix.astype(np.float64), ivar.astype(np.float64)), psf, CONFIG)
@@ -45,7 +45,7 @@ def test_arrays_of_other_types(tiny, kind):
 
 
 def test_arrays_that_are_not_numbers(tiny):
-    """A mask would be lost, and so would the imaginary part."""
+    """A mask or an imaginary part would be lost."""
     masked = np.ma.masked_array(tiny.image.pix, mask=tiny.image.ivar == 0)
     with pytest.raises(InputError, match=r"pix is a masked array, must be a plain one: .* ivar that is 0"):
         Image(masked, tiny.image.ivar)
@@ -56,7 +56,7 @@ def test_arrays_that_are_not_numbers(tiny):
 
 
 def test_settings_as_numpy_has_them():
-    """Numbers out of an array name the same settings; what is no number of its kind is said, all of it at once."""
+    """Numbers from an array give the same settings; numbers of the wrong kind are reported, all at once."""
     given = ExtractConfig(wavelength=np.array(CONFIG.wavelength), specmin=np.int32(3), nspec=np.int64(4),
                           psferr=np.float32(0.5), model=np.bool_(True))
     assert given == replace(CONFIG, specmin=3, nspec=4, psferr=0.5, model=True)
@@ -75,20 +75,20 @@ def test_settings_as_numpy_has_them():
     (lambda psf: replace(psf, offset=(12.0, 8.0)), r"offset is \(12.0, 8.0\), must lie within the stamp"),
 ])
 def test_psfs_that_are_none(tiny, change, said):
-    """Stamps of a thousand pixels would take hours; spots beside their stamp were "bins that cannot be told"."""
+    """Stamps of a thousand pixels would take hours; spots beside their stamp once gave indistinguishable bins."""
     with pytest.raises(InputError, match=f"^{said}"):
         change(tiny.psf)
 
 
 def test_fibermaps_that_are_no_structured_arrays():
-    """They ended in an AttributeError where the frame was made or written."""
+    """They once ended in an AttributeError when the frame was made or written."""
     for rows in ({"FIBER": np.arange(3)}, np.arange(3), np.zeros((3, 2), dtype=[("FIBER", int)])):
         with pytest.raises(InputError, match=f"rows of the fibermap are {type(rows).__name__}, must be a structured"):
             FiberMap(rows)
 
 
 def test_frames_of_arrays_that_are_not_numbers():
-    """A mask, a unit and an imaginary part would be lost in the file."""
+    """A mask, a unit or an imaginary part would be lost in the file."""
     frame = small_frame()
     for name, array, said in (("flux", np.ma.masked_less(frame.flux, 0), "is a masked array"),
                               ("ivar", frame.ivar + 1j, "is of type complex128, must be real numbers"),
@@ -99,7 +99,7 @@ def test_frames_of_arrays_that_are_not_numbers():
     assert replace(frame, flux=frame.flux.tolist()).flux.dtype == np.float64
 
 
-# ---- which fibres are asked for -------------------------------------------------------------------------------------
+# ---- requested fibres -----------------------------------------------------------------------------------------------
 
 UNEVEN = np.repeat([3, 1, 7, 2, 9], [3, 6, 1, 8, 2])
 BUNDLES = {"camera": {}, "uneven": {"bundle": UNEVEN}, **{str(n): {"bundle": None} for n in (1, 3, 7, 25)}}
@@ -108,7 +108,7 @@ BUNDLES = {"camera": {}, "uneven": {"bundle": UNEVEN}, **{str(n): {"bundle": Non
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("bundles", BUNDLES)
 def test_a_range_of_fibres_is_those_rows_of_the_whole(four_bundles, bundles, core):
-    """-s 10 -n 5 and others, to the last bit, mask included: bundles of the camera, uneven ones, any bundlesize."""
+    """-s 10 -n 5 and others, bitwise, including the mask: bundles of the camera, uneven ones, any bundlesize."""
     psf = replace(four_bundles.psf, **BUNDLES[bundles])
     config = replace(CONFIG, core=core, bundlesize=int(bundles) if bundles.isdigit() else 25)
     image = Image(four_bundles.image.pix, four_bundles.image.ivar)
@@ -126,7 +126,7 @@ def test_fibermap_and_header_go_with_the_fibres(four_bundles):
 
 
 def test_in_single_precision_as_the_file_is(tiny):
-    """What the programs ask for: the same numbers, rounded once."""
+    """As the programs request: the same numbers, rounded once."""
     whole = extracted(tiny.image, tiny.psf, CONFIG)
     single = extracted(tiny.image, tiny.psf, CONFIG, dtype=np.float32)
     for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction"):
@@ -137,7 +137,7 @@ def test_in_single_precision_as_the_file_is(tiny):
 # ---- units ----------------------------------------------------------------------------------------------------------
 
 def rescaled(image: Image, s: float) -> Image:
-    """The image in other units, its read noise too where it knows one."""
+    """The image in other units, including its read noise if it is known."""
     noise = getattr(image, "read_noise", None)
     return replace(image, pix=image.pix * s, ivar=image.ivar / s**2, **({"read_noise": noise * s} if noise else {}))
 
@@ -151,7 +151,7 @@ def differences(frame: Frame, reference: Frame, s: float) -> np.ndarray:
 
 
 def with_masks(image: Image, *kinds: str) -> Image:
-    """Masked: a block of 40 x 12 pixels and a column of 15; 25 rows but for one pixel on a trace; and uneven errors."""
+    """Masked: a block of 40 x 12 pixels and a column of 15; 25 rows except one pixel on a trace; and uneven errors."""
     ivar = image.ivar.copy()
     if "block" in kinds:
         ivar[150:190, 14:26] = 0
@@ -170,7 +170,7 @@ WEAK = SpecMask.WEAKBIN | SpecMask.NODATA
 
 @cache
 def in_electrons(core: str, masks: str) -> Frame:
-    """What the same image in other units is compared with."""
+    """The reference for the same image in other units."""
     case = inner_case()
     return extracted(with_masks(case.image, *UNITS[masks]), case.psf, replace(case.config, core=core))
 
@@ -181,8 +181,8 @@ def in_electrons(core: str, masks: str) -> Frame:
 def test_other_units_of_the_image(core, power, masks):
     """image s, ivar / s^2, read noise s gives flux s, ivar / s^2, R and chi2pix to 1e-10, in every bin; the same flags.
 
-    With a block masked too, where icov, scaled to a unit diagonal, has a condition number of 1e3, errors of the bins
-    differ by 3000 and rounding leaves 2e-11; and where one fibre's pixels have 1e5 times the others' ivar.
+    Also with a masked block, where icov, scaled to a unit diagonal, has a condition number of 1e3, errors of the bins
+    differ by 3000 and rounding leaves 2e-11; and with 1e5 times the others' ivar in one fibre's pixels.
     """
     case = inner_case()
     image, config = with_masks(case.image, *UNITS[masks]), replace(case.config, core=core)
@@ -198,7 +198,7 @@ def test_other_units_of_the_image(core, power, masks):
     ("auto", -40), *(pytest.param(core, power, marks=pytest.mark.slow)
                      for core, power in (("dense", 7), *product(CORES, (-1, 40))))])
 def test_in_units_of_a_power_of_two(core, power):
-    """To the last bit, in bins too that good pixels do not tell from others: whatever is compared to has no units."""
+    """Bitwise, also in bins that good pixels do not distinguish: no limit has units."""
     case = inner_case()
     image, config = with_masks(case.image, *UNITS["block"], "one pixel"), replace(case.config, core=core)
     s = 2.0**power
@@ -211,12 +211,12 @@ def test_in_units_of_a_power_of_two(core, power):
         np.testing.assert_array_equal(getattr(frame, name), getattr(reference, name), err_msg=name)
 
 
-# ---- pixels that are not there --------------------------------------------------------------------------------------
+# ---- missing pixels -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
 def test_what_masked_pixels_hold_does_not_matter(tiny, core, value):
-    """Not one output bit."""
+    """No output bit depends on it."""
     config = replace(CONFIG, core=core, model=True)
     frame = extracted(tiny.image, tiny.psf, config)
     pix = np.where(tiny.image.ivar > 0, tiny.image.pix, np.float32(value))
@@ -243,9 +243,9 @@ def test_nothing_but_masked_pixels(tiny, core):
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("amplifier", "AD")
 def test_dead_amplifier(core, amplifier):
-    """Nothing where all of a spot lies on it; right where the spots do not even touch it: as from an image without it.
+    """No data for spots that are entirely on it; bins whose spots do not touch it are as from an image without it.
 
-    Bins without a good pixel are those whose stamps, pixel by pixel, lie on the quarter.
+    Bins without a good pixel are those whose stamps, pixel by pixel, are on the quarter.
     """
     whole = simulate(SimConfig(camera="tiny", defects=replace(ROUGH, dead_amplifier=None)))
     dead = simulate(SimConfig(camera="tiny", defects=replace(ROUGH, dead_amplifier=amplifier)))
@@ -269,7 +269,7 @@ def test_dead_amplifier(core, amplifier):
 
 
 def light_on(psf: PsfModel, wave: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-    """(nfibre, nwave) whether any pixel of a bin's spot that has light is among `pixels`."""
+    """(nfibre, nwave) bool: whether any pixel with light of a bin's spot is among `pixels`."""
     found = np.zeros((psf.nfibre, len(wave)), dtype=bool)
     for i, j in np.ndindex(*found.shape):
         spot = oracle.spot(psf, i, float(wave[j]))
@@ -282,7 +282,7 @@ def light_on(psf: PsfModel, wave: np.ndarray, pixels: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("core", CORES)
 def test_masked_fibre(tiny, core):
-    """All pixels of fibre 7's spots masked: it has nothing, its neighbours keep what lies on their other side."""
+    """All pixels of fibre 7's spots are masked: it has no data; its neighbours keep light on their other sides."""
     psf, ivar = tiny.psf, tiny.image.ivar.copy()
     y, x = centres(psf, (7, 8), np.linspace(*psf.wavelength_range, 500))
     for row in range(len(ivar)):
@@ -297,7 +297,7 @@ def test_masked_fibre(tiny, core):
 
 @pytest.mark.parametrize("core", CORES)
 def test_dead_fibre(core):
-    """A fibre that passes no light is extracted like any other: nothing, within its errors."""
+    """A fibre that passes no light is extracted like any other: zero within its errors."""
     dead = simulate(SimConfig(camera="tiny", defects=replace(ROUGH, dead_fibres=(2,))))
     frame = extracted(dead.image, dead.psf, replace(CONFIG, core=core))
     pulls = frame.flux[2] * np.sqrt(frame.ivar[2])
@@ -307,7 +307,7 @@ def test_dead_fibre(core):
 
 # ---- the edges of the CCD -------------------------------------------------------------------------------------------
 
-# what is left of the 192 x 104 pixels: (rows, columns). "odd" columns move the spots against the lanes of four.
+# the remaining part of the 192 x 104 pixels: (rows, columns). "odd" columns move the spots against the lanes of four.
 CUTS = {"left": (0, 192, 36, 104), "left-odd": (0, 192, 13, 104), "right": (0, 192, 0, 70), "bottom": (91, 192, 0, 104),
         "top": (0, 90, 0, 104), "corner": (50, 192, 30, 104), "strip": (90, 97, 0, 104)}
 
@@ -315,7 +315,8 @@ CUTS = {"left": (0, 192, 36, 104), "left-odd": (0, 192, 13, 104), "right": (0, 1
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("cut", CUTS)
 def test_spots_off_the_ccd(tiny, core, cut):
-    """A CCD that ends there is a larger one that is masked there: traces off the left edge, spots half off every edge.
+    """A CCD that ends there equals a larger one that is masked there: traces off the left edge, spots half off every
+    edge.
 
     1e-6 sigma (a fibre wholly off the CCD is dropped, and decay is measured on others); every bin with a lit pixel on
     the CCD is extracted.
@@ -359,12 +360,12 @@ def test_upside_down(core):
     np.testing.assert_allclose(mirrored.resolution, frame.resolution, rtol=0, atol=1e-9)
 
 
-# ---- settings that change what is solved for, not what comes out ----------------------------------------------------
+# ---- settings that change what is solved for, but not the result ----------------------------------------------------
 
 @pytest.mark.parametrize("step", [3.0, 6.0, 10.0, 50.0, 190.0])
 @pytest.mark.parametrize("core", CORES)
 def test_coarse_bins_against_the_oracle(core, step):
-    """Bins that overlap little or not at all, two of them in all at the coarsest."""
+    """Bins that overlap little or not at all, only two at the coarsest."""
     psf = oracle.make_psf("v3", 5, (364, 56), first_row=14)
     config = ExtractConfig(wavelength=(6004.0, 6004.0 + max(step, 190.0 // step * step), step), core=core)
     case = oracle.make_case(psf, config, pad=0)

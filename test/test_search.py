@@ -13,7 +13,7 @@ CASES = [*(pytest.param(seed, id=name) for name, seed in QUICK.items()),
 
 @pytest.mark.parametrize("seed", CASES)
 def test_problem(seed):
-    """A frame; unflagged bins right to max(1e-8 sigma, 100 eps cond); flags where they are needed and only there."""
+    """A frame exists; unflagged bins are right to max(1e-8 sigma, 100 eps cond); flags are exactly where needed."""
     problem = make(seed)
     known = truth(problem)
     for core in ("auto", "dense"):

@@ -1,4 +1,4 @@
-"""The documentation as a site: built strictly, with the notebook run; shown in a browser; nothing is fetched."""
+"""The documentation as a site: built strictly, with the notebook run; shown in a browser without network requests."""
 import json
 import os
 import re
@@ -89,7 +89,7 @@ def test_what_leads_nowhere_is_an_error(site: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_site_in_a_browser(site: Path, browser: Browser, scheme: str) -> None:
-    """Text and ground differ in either scheme, search finds a word, and nothing is fetched."""
+    """Text and background differ in both schemes, the search finds a word, and nothing is fetched."""
     browser.prefer(scheme)
     for page in ("index.html", "notebooks/one-spectrum.html", "gallery.html", "reference.html"):
         browser.open(site / page)
@@ -105,7 +105,7 @@ def test_the_site_in_a_browser(site: Path, browser: Browser, scheme: str) -> Non
 
 
 def lightness(browser: Browser, selector: str, what: str) -> float:
-    """Of a colour of the first such element, 0 (black) to 1 (white)."""
+    """Lightness of a colour of the first such element, 0 (black) to 1 (white)."""
     value = browser.all(selector)[0].value_of_css_property(what)
     red, green, blue = (float(x) for x in re.findall(r"[\d.]+", value)[:3])
     return (0.299 * red + 0.587 * green + 0.114 * blue) / 255

@@ -1,4 +1,4 @@
-"""The frames of specter: other code, other people, the same method (limits and reasons: etc/tolerances.json)."""
+"""Comparison with frames of specter: independent code, the same method (limits and reasons: etc/tolerances.json)."""
 from functools import cache
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def extracted(shared):
 
 
 def test_the_bars_are_those_that_were_set():
-    """What was promised of agreement with specter; the file of limits must not drift away from it."""
+    """The promised agreement with specter; the file of limits must not drift away from it."""
     patches, one = load_limits("specter"), load_limits("specter-onepatch")
     flux = patches.fields["flux"]
     assert (flux.median, flux.p99, flux.maximum) == (1e-5, 0.01, 0.1)
@@ -64,7 +64,7 @@ def test_frame_agrees_with_specter(extracted, name):
 
 
 def test_patches_of_a_broad_psf_are_told_apart(extracted, shared):
-    """specter's own 50-bin patches are wrong for the broad PSF by a sigma: the same bars must see that."""
+    """specter's own 50-bin patches are wrong for the broad PSF by a sigma: the same bars must show that."""
     _, reference = extracted("gh2")
     patches = read_frame(shared / "data/frames/specter-gh2-patches50-fibres000-024.fits.gz")
     comparison = compare_frames(patches, reference)
@@ -72,7 +72,7 @@ def test_patches_of_a_broad_psf_are_told_apart(extracted, shared):
 
 
 def test_bad_column_and_masked_block(extracted):
-    """r0: the bins that specter calls masked, wholly or for more than half, are the same here."""
+    """r0: the bins that specter calls masked, wholly or by more than half, are the same here."""
     frame, reference = extracted("r0")
     for threshold in (0.5, 0.999):
         np.testing.assert_array_equal(frame.pixmask_fraction > threshold, reference.pixmask_fraction > threshold)
@@ -81,7 +81,8 @@ def test_bad_column_and_masked_block(extracted):
 
 
 def test_flux_lies_on_the_truth(extracted, shared):
-    """R times the input spectrum, summed into the bins, within the errors: pulls of spread 1 but for the bins' width.
+    """R times the input spectrum, summed into the bins, within the errors: pulls have a spread of 1 except for the
+    bins' width.
 
     The truth has 0.2 A bins and the errors come from the data: a spread of 1 to 5 %, a mean of 0 to 0.05.
     """

@@ -1,7 +1,7 @@
-"""Work space is kept from frame to frame by who extracts many, and given back by who extracts one.
+"""Work space is kept from frame to frame if there are many, and given back after a single one.
 
-What it holds when it is handed out is nothing anybody may depend on: NaN times 0 is NaN, so that an element that is
-read before it is written reaches a flux once in a while, whatever it is multiplied by.
+No result may depend on its content when it is provided: NaN times 0 is NaN, so an element that is read before it is
+written sooner or later reaches a flux, whatever it is multiplied by.
 """
 from collections.abc import Callable
 from dataclasses import fields
@@ -21,8 +21,8 @@ from gpu_extract.run import extract
 from gpu_extract.simulate import SimConfig, simulate
 
 FILLS = (np.nan, 1e300, -0.0)
-GUARD = 256        # elements in front of and behind each array: the widest band has rows of 2 x 16 + 1 vectors
-# fibres, wanted bins and their step, family of the PSF, masks
+GUARD = 256        # elements before and after each array: the widest band has rows of 2 x 16 + 1 vectors
+# fibres, requested bins and their step, family of the PSF, masks
 FRAMES = {"one": (1, 9, 0.8, "v3", False), "two": (2, 30, 0.8, "v3", True), "three": (3, 7, 0.8, "v3", True),
           "five": (5, 45, 0.8, "v3", True), "nine": (9, 27, 0.8, "v3", True), "wide": (5, 30, 1.5, "gh2", True),
           "tails": (3, 3, 1.1, "tails", False), "five fine": (5, 45, 0.7, "v3", True),
@@ -44,7 +44,7 @@ def test_work_space(keep: bool) -> None:
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Has every array that is handed out hold one value, and the memory on both sides of it."""
+    """Fill every array that is provided, and the memory on both sides of it, with one value."""
     take = Arena.take
 
     def use(fill: float) -> None:
