@@ -45,7 +45,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Normal equations, x and the dense matrix they came from (bins ordered fibre, wavelength)."""
+    """Normal equations, x and the dense matrix from which they come (bins ordered fibre, wavelength)."""
 
     normal: Normal
     x: Array
@@ -71,8 +71,8 @@ def make_bundle(nfibre: int = 5, nwave: int = 120, *, mask: str = "clean", stamp
                 wing: float = 0.02, step: float = 1.48, seed: int = 3) -> Bundle:
     """A bundle of straight traces 7.26 pixels apart, `step` pixels per bin, sigma 1.05 with a wing of twice that.
 
-    wing: share of the light in the wing (0.02 couples neighbours as on DESI's PSF, 0.3 strongly)
-    mask: one of MASKS: "column" through a trace, "block" of 13 x 13 pixels, "dead" fibre, "gap" of bins without light
+    wing: share of the light in the wing (0.02 couples neighbours as on DESI's PSF, 0.3 strongly); mask: one of MASKS:
+    "column" through a trace, "block" of 13 x 13 pixels, "dead" fibre, "gap" of bins without light
     """
     rng = np.random.default_rng(seed)
     ny, nx = int(step * nwave) + stamp[0], int(7.26 * nfibre) + stamp[1] + 4
@@ -166,7 +166,7 @@ def full_of(band: Array) -> Array:
 
 
 def band_and_rest(bundle: Bundle, fibre: int, schur: Schur) -> tuple[Array, Array]:
-    """S of a fibre in two: what its band and its windows hold, and what the oracle's S has beyond them."""
+    """S of a fibre in two parts: that in its band and windows, and the remainder of the oracle's S."""
     n, alive = bundle.x.shape[1], bundle.normal.weight[fibre] > 0
     own = slice(fibre * n, (fibre + 1) * n)
     b, kept = full_of(schur.band), np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= schur.room.half
@@ -177,7 +177,7 @@ def band_and_rest(bundle: Bundle, fibre: int, schur: Schur) -> tuple[Array, Arra
 
 
 def random_definite(n: int, half: int, cond: float, rng: np.random.Generator) -> Array:
-    """A symmetric positive definite band matrix of about that condition number, like a normal equation's."""
+    """A symmetric positive definite band matrix of about that condition number, like those of normal equations."""
     profile = np.exp(-2.5 * (np.arange(half + 1) / max(half, 1))**2) * (1 + 0.05 * rng.normal(size=half + 1))
     band = profile * np.exp(0.3 * rng.normal(size=n))[:, None]
     matrix = full_of(band)
@@ -193,7 +193,7 @@ def narrow_sum(band, sides, poles, ndiag, blocks=()):
     out, work = zeros(3, nwave, simd_banded.out_width(ndiag)), zeros(simd_banded.work_size(nwave, half, ndiag))
     bands, right = zeros(2, transpose.padded(half) + nwave, half + 1), zeros(3, nwave, SIDES)
     both, columns = zeros(2, 8 + poles.shape[1]), zeros(simd_windows.room([len(m) for _, m in blocks], wide))
-    out[:], work[:], columns[:] = np.nan, 7.0, np.nan        # what an earlier, other fibre may have left there
+    out[:], work[:], columns[:] = np.nan, 7.0, np.nan        # what an earlier fibre may have left there
     bands[1, -nwave:], right[2], both[:, 8:] = band, sides, poles
     windows, edges = simd_windows.packed([(), blocks], wide, columns)
     fibres = np.array([[2, 1, 8, 8 + poles.shape[1], *edges[1:]]])
@@ -203,9 +203,9 @@ def narrow_sum(band, sides, poles, ndiag, blocks=()):
 
 
 def measured(half, icov, steps, *, fibre=0, given=None, bound=np.nan):
-    """What `simd_measure.measure` finds for one fibre that nothing is taken from, and its band.
+    """The results of `simd_measure.measure` for one fibre without shares, and its band.
 
-    given: S and U, (nwave, half + 1) each, where they are not made; bound: then the one on S
+    given: S and U, (nwave, half + 1) each, if they are not made; bound: then that on S
     """
     nwave, arena = icov.shape[2], Arena()
     room, nothing = Bands(arena, 2, nwave, half + 1), [np.zeros((nwave, half + 1)), np.zeros(nwave)]

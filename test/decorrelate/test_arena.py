@@ -1,4 +1,4 @@
-"""Work arrays that are used again."""
+"""Work arrays that are reused."""
 import threading
 
 import numpy as np

@@ -1,6 +1,6 @@
 """The banded core against the oracle: C = icov^-1 of the whole bundle, diagonalised fibre by fibre.
 
-Bounds, with cond that of the fibre's S: flux max(1e-8, 100 eps cond) of its error, ivar (relative) and elements of R
+Bounds, with cond of the fibre's S: flux max(1e-8, 100 eps cond) of its error, ivar (relative) and elements of R
 max(1e-9, 100 eps cond).
 """
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from gpu_extract.decorrelate.wide import neighbours
 
 
 def check(bundle, ndiag=5, statuses=(Status.GOOD,), fibres=None, options=None):
-    """Decorrelate all fibres and hold them against the oracle; returns the result."""
+    """Decorrelate all fibres and compare them with the oracle; returns the result."""
     nfibre = len(bundle.x)
     result = decorrelate(bundle.normal, bundle.x, (0, nfibre), ndiag=ndiag, options=options)
     for i in range(nfibre) if fibres is None else fibres:
@@ -40,8 +40,8 @@ def check(bundle, ndiag=5, statuses=(Status.GOOD,), fibres=None, options=None):
 
 
 def check_facts(facts, cond):
-    """The bound on the condition number holds, and is no farther than the first rung of the ladder or what it is told
-    to: a factor of 3.2, and the largest eigenvalue to a factor of 2; cond: None: the fibre has no weight."""
+    """The bound on the condition number holds, and exceeds the larger of the first rung and the truth by at most a
+    factor of 3.2, with a factor of 2 for the largest eigenvalue; cond: None: the fibre has no weight."""
     if cond is None:
         np.testing.assert_array_equal(facts, NOT_MEASURED)
     else:
@@ -58,13 +58,13 @@ def test_against_the_oracle(mask):
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
 def test_strong_coupling(mask):
-    """A third of the light in the wings: second neighbours count, the wide band is needed."""
+    """A third of the light is in the wings: second neighbours count, and the wide band is needed."""
     check(make_bundle(mask=mask, wing=0.3), statuses=(Status.GOOD, Status.WIDE_BAND))
 
 
 @pytest.mark.parametrize("ndiag", [0, 1, 3, 8, 13])
 def test_any_number_of_diagonals(ndiag):
-    """Also more than the band of S has."""
+    """Also more than in the band of S."""
     result = check(make_bundle(3, 70), ndiag=ndiag)
     assert result.resolution.shape == (3, 2 * ndiag + 1, 70)
 
@@ -96,7 +96,7 @@ def test_wide_band_and_narrow_band_agree(monkeypatch):
 
 
 def test_a_fibre_does_not_depend_on_what_it_is_asked_for_with():
-    """To the last bit, next to a masked block too, where neighbours are chained."""
+    """Bitwise, also next to a masked block, where neighbours are chained."""
     bundle = make_bundle(7, 100, mask="block")
     whole = decorrelate(bundle.normal, bundle.x, (0, 7), ndiag=5)
     for fibres in ((0, 1), (2, 5), (3, 4), (6, 7), (1, 7)):
@@ -118,7 +118,7 @@ def test_threads_do_not_disturb_each_other():
 
 @pytest.mark.parametrize("scale", [2.0**-40, 2.0**30])
 def test_units_do_not_matter(scale):
-    """Powers of two: not a bit changes but those of the units. Nothing is compared with an absolute number."""
+    """Powers of two change only the units, bitwise: nothing is compared with an absolute number."""
     bundle = make_bundle(3, 80, mask="gap")
     normal = bundle.normal
     scaled = replace(normal, icov=normal.icov * scale**2, rhs=normal.rhs * scale, weight=normal.weight * scale**2)
@@ -165,7 +165,7 @@ def test_what_is_not_definite_is_given_up():
 
 @pytest.mark.parametrize("wrong", [1 + 1e-6, np.nan])
 def test_a_wrong_pole_sum_is_noticed(monkeypatch, wrong):
-    """One bin of the pole sum is off by 1e-6 of it: not a number leaves without a status that says so."""
+    """One bin of the pole sum is off by 1e-6 of it: no number is returned without a status that says so."""
     true = simd_banded.pole_sum
 
     def spoiled(half, ndiag):
@@ -182,7 +182,7 @@ def test_a_wrong_pole_sum_is_noticed(monkeypatch, wrong):
 
 
 def test_the_flux_is_corrected_for_what_the_band_cuts_off():
-    """With the narrowest band whatever it cuts off, the correction takes away most of what that does to noise."""
+    """With the narrowest band forced, the correction removes most of its effect on noise."""
     bundle = make_bundle(3, 150, wing=0.15, seed=8)
     noise = np.random.default_rng(4).normal(size=(3, 150))
     loose = Options(Limits(coupling=1.0, tail=1.0, shift=1.0, widen=(0,)))
@@ -202,7 +202,7 @@ def test_the_flux_is_corrected_for_what_the_band_cuts_off():
 
 @pytest.mark.parametrize(("dim", "weak"), [(1e-6, slice(0, 4)), (1e-6, slice(4, 8)), (1e-6, slice(196, 200))])
 def test_bins_that_are_not_wanted_may_be_as_weak_as_they_are(dim, weak):
-    """Bins of which pixels know next to nothing, before those that are wanted, or behind: condition 1e13 and more.
+    """Bins with next to no information before or after the requested ones: condition 1e13 and more.
 
     Unless their light stands out: sums of poles leave some of it everywhere.
     """
@@ -232,7 +232,7 @@ def test_bins_that_are_not_wanted_may_be_as_weak_as_they_are(dim, weak):
 
 
 def test_options_reach_the_wide_band():
-    """Fewer neighbours and a narrower band than the defaults ask for leave more, and no more than they allow."""
+    """Fewer neighbours and a narrower band than the defaults leave larger errors, within the limits of the options."""
     bundle = make_bundle(5, 100, wing=0.3)
     loose = Options(wide=banded.WideLimits(neighbours=1e-3, tail=1e-3))
     tight, rough = (decorrelate(bundle.normal, bundle.x, (0, 5), ndiag=5, options=o) for o in (None, loose))
@@ -242,7 +242,7 @@ def test_options_reach_the_wide_band():
 
 
 def test_a_stretch_without_any_weight_asks_for_no_more_neighbours():
-    """Fibres that leave the CCD: where neighbours are counted there may be nothing to count them by."""
+    """Fibres that leave the CCD: a stretch for counting neighbours may have no weight."""
     icov = make_bundle(5, 120).normal.icov.copy()
     icov[2, :, 60:] = 0.0
     icov[1, 1, 50:] = icov[0, 2, 50:] = 0.0

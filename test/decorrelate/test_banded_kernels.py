@@ -11,7 +11,7 @@ from gpu_extract.vectors import transpose
 
 
 def dense_sum(matrix, sides, shifts, weights):
-    """sum_k w_k (S + t_k)^-1, and the same times the right sides."""
+    """sum_k w_k (S + t_k)^-1, and the same times the right-hand sides."""
     inverse = sum(w * np.linalg.inv(matrix + t * np.eye(len(matrix))) for t, w in zip(shifts, weights, strict=True))
     return inverse, inverse @ sides
 
@@ -51,7 +51,7 @@ def test_wide_pole_sum(half, ndiag, nwave):
 
 
 def test_the_inverse_in_blocks_stays_symmetric():
-    """Without the mirror in `_invert` rounding that is not symmetric grows along the band, here by 1e20."""
+    """Without the mirror in `_invert` asymmetric rounding grows along the band, here by 1e20."""
     rng = np.random.default_rng(1)
     matrix = random_definite(400, 60, 1e7, rng)
     count, reach = 100, 15
@@ -79,9 +79,9 @@ def blocks_of(bundle, fibre, other):
 
 @pytest.fixture
 def eliminate(coupled):
-    """eliminate(fibres, distances, half, last): `taken` and `moved`, in memory that holds what others left there.
+    """eliminate(fibres, distances, half, last): `taken` and `moved`, in memory that is not empty.
 
-    own: half-band of the fibres' own blocks, where another one than theirs is to be used
+    own: half-band of the fibres' own blocks, if it is to differ
     """
     def run(fibres, distances, half, last=None, own=coupled.normal.own):
         icov, x = coupled.normal.icov[:, :, :last].copy(), coupled.x[:, :last].copy()
@@ -113,7 +113,7 @@ def test_elimination_eight_fibres_at_a_time(coupled, eliminate, half, last):
 
 
 def test_blocks_narrower_than_their_couplings(coupled, eliminate):
-    """What lies between the half-bands is zeros, which the sums need not have: the same but for rounding."""
+    """Elements between the half-bands are zero, and sums may skip them: the same results but for rounding."""
     narrow, hw = coupled.normal.own, coupled.normal.halfband
     assert narrow < hw
     for short, whole in zip(eliminate([1, 2], [-1, 1], hw), eliminate([1, 2], [-1, 1], hw, own=hw), strict=True):
@@ -125,7 +125,7 @@ def test_blocks_narrower_than_their_couplings(coupled, eliminate):
     ([0], (-1, 1), [(0, 1)]), (range(1, 10), (-1, 1), [(-1, 1), (-1, 1)]),
     (range(25), (-2, -1, 1, 2), [(-2, -1, 1, 2)] * 2 + [(-2, 0, 0, 0), (0, -1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 2)])])
 def test_fibres_that_are_eliminated_together(fibres, distances, wanted):
-    """Each for all that are there, in the fewest vectors; 25 of a bundle in three, the ends' in halves."""
+    """Each for all existing distances, in the fewest vectors; 25 of a bundle in three, those at the ends in halves."""
     which, asked = simd_schur.together(tuple(fibres), distances, 25)
     assert [*map(tuple, asked.tolist())] == wanted
     for e, d in enumerate(distances):
@@ -147,7 +147,7 @@ def test_lanes_do_not_mix(coupled, eliminate):
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(("nwave", "reach", "half"), [(75, 10, 12), (75, 9, 12), (200, 10, 9), (5, 3, 6)])
 def test_elimination_of_a_wider_band(coupled, nwave, reach, half, later):
-    """Of bands with odd and even numbers of diagonals, in one and in more stretches of rows, and of hardly any bins."""
+    """Bands with odd and even numbers of diagonals, in one and several stretches of rows, with few bins."""
     rng = np.random.default_rng(5)
     hw = coupled.normal.halfband
     matrix, x = random_definite(nwave, min(reach, nwave - 1), 1e3, rng), rng.normal(size=nwave)
@@ -184,7 +184,7 @@ def test_definiteness_is_told_for_certain():
     lanes, work = np.concatenate([b, c, rest]), Arena().zeros(simd_band_tests.work_size(7))
     work[:] = 3.0
     assert simd_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0b11010101
-    s[-1, -1] = -1.0        # the last of an odd number of rows counts
+    s[-1, -1] = -1.0        # the last of an odd number of rows is included
     assert simd_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0
 
 
@@ -241,7 +241,7 @@ def test_what_the_band_will_do_is_foreseen(half, nwave, near):
 
 
 def test_corrections_of_many_fibres():
-    """Eleven fibres, eight of them at once, against dense solutions; one is left alone, and one has a dark bin."""
+    """Eleven fibres, eight at once, against dense solutions; one is left out, and one has a dark bin."""
     rng = np.random.default_rng(6)
     nfibre, nwave, first, half = 11, 40, 3, simd_correct.HALF
     made = Arena().zeros(nfibre, nwave, 8)
@@ -262,7 +262,7 @@ def test_corrections_of_many_fibres():
 
 @pytest.mark.parametrize(("neighbours", "reach"), [(1, 74), (2, 74), (2, 20)])
 def test_wide_elimination(coupled, neighbours, reach):
-    """In the band, to rounding; where the neighbours' part is not followed to the end, to what it has fallen to."""
+    """In the band, to rounding; if the neighbours' part is cut short, to the size that it has fallen to."""
     n, hw, fibre = coupled.x.shape[1], coupled.normal.halfband, 2
     others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if j != fibre])
     half = min(reach, 40)

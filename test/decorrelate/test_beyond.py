@@ -1,4 +1,4 @@
-"""What S has beyond its band and windows, by what it does to vectors."""
+"""Products of the remainder of S, beyond its band and windows, with vectors."""
 import numpy as np
 import pytest
 
@@ -29,7 +29,7 @@ def _beyond(w, v, g, bins, columns, around):
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
 def test_it_is_what_a_dense_matrix_does(mask, nwave):
     """On all bins, of even and odd number, with windows and without: E of the oracle but for rounding of S. A fibre
-    without windows beside one that has some is known to a thousandth of E: what is handed over to it is a band."""
+    without windows beside one with some is known to a thousandth of E, because a band is handed over to it."""
     bundle, windows = make_bundle(6, nwave, mask=mask, wing=0.05, stamp=(11, 13)), 0
     limits = Limits(tail=1.0, coupling=1e-15, most_coupling=1.0, widen=(0,), shift=1e-99)
     neighbours, rng = Neighbours(bundle.normal, bundle.x, limits), np.random.default_rng(1)

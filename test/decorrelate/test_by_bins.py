@@ -1,4 +1,4 @@
-"""What is compared with S bin by bin: it is within, and where largest values leave a fibre out it decides."""
+"""Comparisons with S bin by bin: D bounds the matrix, and it decides if largest values are insufficient."""
 import numpy as np
 import pytest
 from scipy.linalg import eigh
@@ -16,7 +16,7 @@ from gpu_extract.kernels.arena import Arena
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
 def test_couplings_to_farther_fibres_are_within(mask):
-    """D + W and D - W have no eigenvalue below 0, with D halved one has: all pairs of fibres at once."""
+    """D + W and D - W have no eigenvalue below 0; with D halved they have: all pairs of fibres at once."""
     bundle, n = make_bundle(5, 40, mask=mask, wing=0.3, stamp=(11, 24)), 40
     beyond = Couplings(bundle.normal, bundle.x, 1e-8, 0, Arena()).beyond_next
     far = bundle.dense.copy()
@@ -31,7 +31,7 @@ def test_couplings_to_farther_fibres_are_within(mask):
 
 @pytest.mark.parametrize("half", [3, 9, 70])
 def test_what_a_band_cuts_off_is_within(half):
-    """Columns that fall by SLOWEST in four bins, of very different size; with D a third as large it is not."""
+    """Columns of very different size that fall by SLOWEST in four bins; D a third as large is no bound."""
     rng = np.random.default_rng(half)
     n = 80
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
@@ -41,7 +41,7 @@ def test_what_a_band_cuts_off_is_within(half):
     roots = 10.0**rng.uniform(-1.0, 1.0, n)
     roots[20:23] = 0.0
     s[20:23], s[:, 20:23] = 0.0, 0.0
-    # what an element further out is at most, f^k of one of the band's last ones, is what D is made of
+    # the largest possible element further out, f^k of one of the band's last ones, determines D
     columns = np.array([s[j, j + half] if j + half < n else 0.0 for j in range(n)])
     rest = np.zeros((n, n))
     for k in range(1, n - half):
@@ -61,7 +61,7 @@ def test_what_a_band_cuts_off_is_within(half):
 
 
 def test_the_bound_on_farther_fibres_holds():
-    """Where largest values leave a fibre out: nearly all of S is in the band here, so that nothing else is left out."""
+    """If largest values exclude a fibre: nearly all of S is in the band here, so that nothing else is left out."""
     bundle = make_bundle(6, 26, mask="block", wing=0.1, stamp=(11, 17))
     neighbours = Neighbours(bundle.normal, bundle.x, Limits(widen=(0, 4, 12), tail=1e-12, distant=1e-2, window=np.inf))
     neighbours.prepare((0, 6))
@@ -80,7 +80,7 @@ def test_the_bound_on_farther_fibres_holds():
 
 
 def test_a_fibre_that_largest_values_leave_out_is_kept():
-    """And its spectrum is the dense one's."""
+    """Its spectrum is that of the dense matrix."""
     bundle = make_bundle(6, 110, mask="block", wing=0.1, stamp=(11, 17))
     neighbours = Neighbours(bundle.normal, bundle.x, Limits(window=np.inf))
     schur = neighbours.complement(0)
@@ -95,7 +95,7 @@ def test_a_fibre_that_largest_values_leave_out_is_kept():
 
 @pytest.mark.parametrize("windows", [(), ((0, np.eye(3)),)])
 def test_a_tail_is_compared_in_the_widest_band_alone(windows):
-    """To rounding; windows have elements of their own beyond the band."""
+    """To rounding; windows have their own elements beyond the band."""
     bundle = make_bundle(2, 40, mask="gap")
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     schur = neighbours.complement(0)
@@ -113,7 +113,7 @@ def test_a_tail_is_compared_in_the_widest_band_alone(windows):
 
 @pytest.mark.parametrize(("excess", "most"), [(3.0, 10.0), (0.05, 1.0)])
 def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
-    """Of all their bins, and a tenth of it is allowed."""
+    """For all their bins, with a tenth of the limit."""
     bundle = make_bundle(3, 60)
     complement, added = Neighbours.complement, []
 

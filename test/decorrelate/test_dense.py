@@ -14,7 +14,7 @@ CUTS = dense.Cuts(slice(0, NWAVE), STEP, PAD, 1, 1e-8)
 
 @pytest.fixture
 def stretches(monkeypatch):
-    """The ranges of bins that factors are asked for."""
+    """The ranges of bins for which factors are made."""
     asked = []
     factor = patches.factor_of
 
@@ -27,8 +27,8 @@ def stretches(monkeypatch):
 
 
 def test_patches_of_good_pixels_are_as_they_were_cut(stretches):
-    """Those at both ends of all bins, too: there is nothing beyond, whatever they correlate with. Once at most they
-    grow: the pad here is not measured."""
+    """Also those at both ends of all bins, beyond which there is nothing. They grow once at most: the pad here is not
+    measured."""
     case = make_bundle(3, NWAVE)
     part = dense.decorrelate(case.normal, case.x, (1, 2), ndiag=NDIAG, cuts=CUTS)
     assert (part.status == Status.GOOD).all() and not part.weak.any()
@@ -37,8 +37,8 @@ def test_patches_of_good_pixels_are_as_they_were_cut(stretches):
 
 
 def test_patches_grow_where_their_own_covariance_reaches_their_ends(stretches):
-    """A column through the trace halves the pixels: the answer is that of the whole fibre, 1e-8 sigma, and a pad of
-    two bins is not what it came from."""
+    """A column through the trace halves the pixels: the result is that of the whole fibre, to 1e-8 sigma, unlike with a
+    pad of two bins."""
     case = make_bundle(1, 160, mask="column")
     cuts = dense.Cuts(slice(0, 160), STEP, 2, 1, 1e-8)
     part = dense.decorrelate(case.normal, case.x, (0, 1), ndiag=NDIAG, cuts=cuts)
@@ -47,7 +47,7 @@ def test_patches_grow_where_their_own_covariance_reaches_their_ends(stretches):
 
 
 def error(case, part):
-    """Of the flux of fibre 0, in sigma, against all of the fibre."""
+    """The flux of fibre 0 in sigma, relative to that from the whole fibre."""
     root = case.oracle(0).q
     sums = root.sum(axis=1)
     return np.abs(part.flux[0] * sums - root @ case.x[0])
@@ -56,7 +56,7 @@ def error(case, part):
 @pytest.mark.parametrize(("doubtful", "expected"), [(False, [(0, 160)]), (True, [(0, 160), (0, 40), (40, 80), (80, 120),
                                                                                (120, 160)])])
 def test_parts_with_long_pads_are_made_at_once(doubtful, expected, monkeypatch):
-    """Or one by one, where icov does not do for all of them: as far as their own pads reach, with the same answer."""
+    """Or one by one if icov does not suffice for all of them: as far as their own pads reach, with the same result."""
     parts = []
 
     def cancels(one, part, factor):

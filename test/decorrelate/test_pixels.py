@@ -1,4 +1,4 @@
-"""Patches from pixels: what is turned a piece, or a few columns, at a time says the same as all of it at once."""
+"""Patches from pixels: transformations by pieces, or by a few columns, are equivalent to one of everything."""
 import numpy as np
 import pytest
 
@@ -39,7 +39,7 @@ def beyond(matrix, own):
 
 @pytest.fixture
 def band():
-    """(rows, columns): each column on REACH rows, in order; every third all but depends on the one before."""
+    """(rows, columns): each column on REACH rows, in order; every third nearly depends on the one before."""
     rng = np.random.default_rng(5)
     matrix = np.zeros((ROWS, COLUMNS))
     for n in range(COLUMNS):
@@ -50,8 +50,8 @@ def band():
 
 
 def test_fewer_rows_say_the_same(band):
-    """R'R = A'A to rounding, light included, and no more rows than columns and one; columns end beyond the last row,
-    too, as spots do at the CCD's edge."""
+    """R'R = A'A to rounding, including light, with at most as many rows as columns, plus one; columns may end beyond
+    the last row, as spots do at the CCD's edge."""
     light = np.random.default_rng(6).normal(size=ROWS)
     first = (band != 0.0).argmax(axis=0)
     end = first + REACH
@@ -103,8 +103,8 @@ def test_the_fit_of_the_tail_leaves_what_is_beyond_the_columns(band, monkeypatch
 
 
 def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkeypatch):
-    """The first column is all but the third, which comes in the next piece: what is left of it is not taken for a
-    direction of its own until the third is there to say which."""
+    """The first column nearly equals the third, which is in the next piece: its remainder does not count as a direction
+    of its own until the third decides."""
     monkeypatch.setattr(turning, "SOME", 2)
     rng = np.random.default_rng(7)
     around = rng.normal(size=(9, 5))
@@ -123,11 +123,11 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
     lambda rows: turning.fewer_rows([turning.Piece(rows, 2), turning.Piece(rows[:0, 2:], 0)], 2),
 ], ids=["as they are", "fewer", "fewer, the neighbours first"])
 def test_bright_pixels_round_no_dim_ones(turn):
-    """Two bright pixels that two neighbours take away, after 30 that are 1e-8 of them and tell all of a bin: it is
-    known to rounding of the dim ones, and not of the bright ones, which is 1e-8 of it."""
+    """Two bright pixels, which two neighbours use up, after 30 that are 1e-8 of them and alone determine a bin: it is
+    known to rounding of the dim ones, not of the bright ones, which is 1e-8 of it."""
     rng = np.random.default_rng(8)
     bright, dim = rng.normal(size=(2, 3)) + 2 * np.eye(2, 3), 1e-8 * rng.normal(size=(30, 3))
-    left = dim[:, 2] - dim[:, :2] @ np.linalg.solve(bright[:, :2], bright[:, 2])      # but for 1e-16 of it
+    left = dim[:, 2] - dim[:, :2] @ np.linalg.solve(bright[:, :2], bright[:, 2])      # except for 1e-16 of it
     rows = np.column_stack([np.vstack([dim, bright]), np.zeros(32)])
     parts = turning.rows_beyond(list(turn(rows)), np.ones(4), 2).ways
     assert abs((parts[0][:, 0]**2).sum() / (left**2).sum() - 1) < 100 * EPS * len(rows)

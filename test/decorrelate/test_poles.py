@@ -1,4 +1,4 @@
-"""The pole sum against the square root it stands for."""
+"""The pole sum against the square root."""
 import numpy as np
 import pytest
 
@@ -21,7 +21,7 @@ def test_every_rung_is_a_square_root_to_1e_10(count, ratio):
 
 @pytest.mark.parametrize(("ratio", "count"), [(1e3, 12), (1e4, 15), (1e5, 18), (1e6, 21), (1e8, 27), (1e10, 32)])
 def test_poles_that_1e_10_needs(ratio, count):
-    """The table of doc/method.md; one pole fewer leaves more."""
+    """The table of doc/method.md; one pole fewer leaves a larger error."""
     x = np.logspace(-np.log10(ratio), 0, 4001)
     errors = [np.abs(square_root(unit_poles(n, ratio), x) / np.sqrt(x) - 1).max() for n in (count - 1, count)]
     assert errors[1] <= 1.1e-10 < errors[0]
@@ -36,7 +36,7 @@ def test_the_error_falls_as_the_law_says():
 
 @pytest.mark.parametrize(("count", "ratio"), LADDER)
 def test_poles_are_positive_and_symmetric(count, ratio):
-    """t_k t_(N + 1 - k) = m M: the smallest poles are as right as the largest, where sc is largest."""
+    """t_k t_(N + 1 - k) = m M: the smallest poles are as exact as the largest, where sc is largest."""
     poles = unit_poles(count, ratio)
     assert (poles.shifts > 0).all()
     assert (poles.weights > 0).all()

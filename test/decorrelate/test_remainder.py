@@ -1,4 +1,4 @@
-"""What S has beyond its band, added to flux, ivar and R exactly to first order."""
+"""The remainder of S beyond its band, added to flux, ivar and R exactly to first order."""
 import numpy as np
 import pytest
 
@@ -25,7 +25,7 @@ LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,), "s
 
 
 def lines(bundle, rng):
-    """x: bright lines, 300 sigma high, which swing slowly and quickly, and noise."""
+    """x: bright lines, 300 sigma high, which oscillate slowly and quickly, and noise."""
     at = np.arange(bundle.x.shape[1])
     for i in range(len(bundle.x)):
         oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
@@ -36,12 +36,12 @@ def lines(bundle, rng):
 
 
 def nothing(nfibre, nwave):
-    """ivar and R."""
+    """Empty ivar and R."""
     return np.zeros((nfibre, nwave)), np.zeros((nfibre, 3, nwave))
 
 
 def added(bundle, fibre, limits):
-    """What is added to the flux of a fibre in sigma, and what dense matrices say it has to be."""
+    """The correction of a fibre's flux in sigma, and that from dense matrices."""
     neighbours = Neighbours(bundle.normal, bundle.x, limits)
     schur = neighbours.complement(fibre)
     n, alive = bundle.x.shape[1], bundle.normal.weight[fibre] > 0
@@ -64,10 +64,9 @@ def added(bundle, fibre, limits):
 @pytest.mark.parametrize("window", [Limits.window, np.inf])
 @pytest.mark.parametrize("mask", ["clean", "column", "block", "gap"])
 def test_what_is_added_is_of_first_order(mask, window):
-    """The poles leave up to SHARE times their error, windows what is cut off from them, 1e-9 here.
+    """The poles leave up to SHARE times their error; windows, the elements cut off from them, 1e-9 here.
 
-    Beside masks, where windows are allowed, there are some; where they are not, fibres are eliminated one behind
-    the other.
+    Beside masks there are windows, if they are allowed; otherwise fibres are eliminated one after another.
     """
     bundle = lines(make_bundle(6, NBIN + 1, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
     windows = 0
@@ -80,7 +79,7 @@ def test_what_is_added_is_of_first_order(mask, window):
 
 
 def test_chains_beside_windows_are_wider_than_the_fibre_s_band():
-    """What a fibre beyond the next takes from it is handed over in the band of chains, not in that of S."""
+    """The share of a fibre beyond the next is handed over in the band of chains, not in that of S."""
     limits = Limits(**{**LOOSE, "widen": (0, 4, 28), "outside": 0.0})
     bundle = lines(make_bundle(6, NBIN + 1, mask="gap", wing=0.1), np.random.default_rng(5))
     chained = 0
@@ -95,7 +94,7 @@ def test_chains_beside_windows_are_wider_than_the_fibre_s_band():
 
 
 def test_fibres_together_are_what_each_is_alone():
-    """To the last bit, whatever poles, windows and room each of them takes."""
+    """Bitwise, whatever poles, windows and memory each of them needs."""
     bundle = lines(make_bundle(6, NBIN + 1, mask="block", wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
     bundle.x[[1, 4]] *= 1e4
     neighbours = Neighbours(bundle.normal, bundle.x, Limits(**LOOSE))
@@ -120,8 +119,8 @@ def test_fibres_together_are_what_each_is_alone():
 
 @pytest.mark.parametrize("mask", ["block", "gap"])
 def test_stretches_without_windows_take_poles_for_what_is_outside_of_them(mask):
-    """The kernel's fibres hold both ranges of poles: for the condition number of all of S, and for that of the bins
-    beside the windows, which is the first of those asked for that it is below."""
+    """The kernel's fibres have two ranges of poles: for the condition number of all of S, and for that of the bins
+    beside the windows, which is the first of the tested ones that it is below."""
     bundle = lines(make_bundle(6, NBIN + 1, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
     neighbours, fewer = Neighbours(bundle.normal, bundle.x, Limits(**LOOSE)), 0
     for fibre in range(6):
@@ -155,8 +154,8 @@ def extracted(bundle, shift, bins=slice(None)):
 
 
 def test_ivar_and_resolution_have_it_as_well(monkeypatch):
-    """A band that takes 1e-8 from ivar leaves 2e-11, what the poles do, and 1e-10 of R. They do not depend on x; where
-    the tail is small all of it stays."""
+    """A band that changes ivar by 1e-8 leaves 2e-11, as the poles do, and 1e-10 of R. Both do not depend on x; if the
+    tail is small they stay unchanged."""
     bundle, before = lines(make_bundle(6, 200, mask="block", wing=0.05, stamp=(11, 13)), np.random.default_rng(5)), []
 
     def kept(result, *others):
@@ -185,7 +184,7 @@ def test_ivar_and_resolution_have_it_as_well(monkeypatch):
 
 @pytest.mark.parametrize(("mask", "uneven"), [("clean", False), ("gap", True)])
 def test_uneven_fibres_are_worked_on_farther(mask, uneven):
-    """A narrower band is no shorter decay: a tenth of the flux's error was left where stretches met."""
+    """A narrower band does not decay faster: a tenth of the flux's error was left where stretches met."""
     bundle = make_bundle(3, NBIN, mask=mask)
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     schur = neighbours.complement(1)
@@ -195,7 +194,7 @@ def test_uneven_fibres_are_worked_on_farther(mask, uneven):
 
 
 def test_bins_that_are_not_wanted_change_nothing():
-    """The first bin that is wanted, and how many there are."""
+    """Neither the first requested bin nor the number of bins matters."""
     bundle = lines(make_bundle(4, NBIN, wing=0.05), np.random.default_rng(6))
     whole, part = (extracted(bundle, 1e-99, bins) for bins in (slice(None), slice(20, 90)))
     np.testing.assert_array_equal(part.flux, whole.flux[:, 20:90])
@@ -203,8 +202,8 @@ def test_bins_that_are_not_wanted_change_nothing():
 
 
 def test_stretches_are_long_enough():
-    """Half a reach around the bins that count the flux is what it is with all bins, but for a thousandth of the shift;
-    elsewhere the quick correction stays."""
+    """Half a reach around the bins that count, the flux is that with all bins, to a thousandth of the shift; elsewhere
+    the quick correction remains."""
     bundle = make_bundle(3, 420, wing=0.05)
     bundle.x[:] = 0.0
     bundle.x[:, 150] = 3000.0

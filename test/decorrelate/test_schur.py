@@ -1,4 +1,4 @@
-"""The Schur complement in a band, and the facts that say whether it holds."""
+"""The Schur complement in a band, and the facts that decide whether it holds."""
 import numpy as np
 import pytest
 from scipy.linalg import eigh
@@ -28,13 +28,13 @@ def relative(s, other):
 
 
 def lit(bundle, fibre, *matrices):
-    """The matrices' part on the bins that have weight."""
+    """The part of the matrices for bins that have weight."""
     alive = bundle.normal.weight[fibre] > 0
     return [matrix[np.ix_(alive, alive)] for matrix in matrices]
 
 
 def whole(schur):
-    """S as a matrix, windows in place."""
+    """S as a matrix, including windows."""
     matrix = full_of(schur.band)
     for first, block in schur.windows:
         inside = slice(first, first + len(block))
@@ -45,7 +45,7 @@ def whole(schur):
 @pytest.mark.parametrize("window", [Limits.window, np.inf])
 @pytest.mark.parametrize("mask", ["clean", "column", "block"])
 def test_error_bound_holds(mask, window):
-    """What is left out is below the bound, which is within the limits where `holds` says so."""
+    """The neglected part is below the bound, which is within the limits if `holds` says so."""
     bundle = make_bundle(6, 120, mask=mask, wing=0.05, stamp=(11, 13))
     neighbours = Neighbours(bundle.normal, bundle.x, Limits(window=window))
     neighbours.prepare((0, 6))
@@ -61,11 +61,11 @@ def test_error_bound_holds(mask, window):
 @pytest.mark.parametrize(("apart", "holds"), [(1e-5, True), (1e-11, False)])
 @pytest.mark.parametrize("window", [Limits.window, np.inf], ids=["window", "chain"])
 def test_what_is_eliminated_must_tell_together(window, apart, holds):
-    """A bin of fibre 2 is all but the same as one of fibre 3, though each fibre's own block tells its bins. What that
-    leaves of fibre 1, which takes a hundredth of itself from them, is rounding of icov."""
+    """A bin of fibre 2 nearly equals one of fibre 3, although each fibre's own block distinguishes its bins. Their
+    share in fibre 1, a hundredth of it, leaves only rounding errors of icov."""
     normal = make_bundle(5, 100, wing=0.05, stamp=(11, 13)).normal
     icov, j, hw = normal.icov, 50, normal.halfband
-    for n in range(-hw, hw + 1):                    # those two bins know each other and a bin of fibre 1
+    for n in range(-hw, hw + 1):                    # those two bins couple to each other and to a bin of fibre 1
         icov[2:4, 0, j, hw + n] = icov[2:4, 0, j + n, hw - n] = 0.0
         icov[1:4, 1, j, hw + n] = icov[1:4, 1, j + n, hw - n] = 0.0
     icov[:, 2:] = 0.0
@@ -76,7 +76,7 @@ def test_what_is_eliminated_must_tell_together(window, apart, holds):
     assert all(neighbours.couplings.tells(i) for i in range(5))
     assert neighbours.complement(1).holds == holds
     assert (1 in neighbours.windows) == np.isfinite(window)
-    for without in ((), (2, 3)):                    # as where their windows would be too long
+    for without in ((), (2, 3)):                    # as if their windows were too long
         for i in without:
             neighbours.windows.pop(i, None)
         for at in neighbours.windows.get(1, ()):
@@ -84,7 +84,7 @@ def test_what_is_eliminated_must_tell_together(window, apart, holds):
 
 
 def test_chains_are_exact_where_couplings_reach_the_next_fibre_only():
-    """Beside a masked block second order leaves more than the chain, which leaves what the band cuts off."""
+    """Beside a masked block the second order leaves a larger error than the chain, that of the band's cut."""
     bundle = make_bundle(7, 110, mask="block", stamp=(11, 13))
     assert not bundle.normal.icov[:, 2:].any() or bundle.normal.icov.shape[1] == 2
     loosest = Limits(coupling=1.0, tail=1.0, shift=1.0, window=np.inf)
@@ -127,7 +127,7 @@ def test_facts_bracket_the_truth():
 
 @pytest.mark.parametrize("mask", ["gap", "block"])
 def test_facts_of_the_narrowest_band_are_those_of_the_one_that_holds(mask):
-    """To what both differ by in the norm of S, where that is little; elsewhere they are asked for."""
+    """Up to the difference of both in the norm of S, if that is small; otherwise they are measured again."""
     bundle = make_bundle(6, 200, mask=mask, wing=0.05, stamp=(11, 13))
     neighbours, known = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-8)), 0
     neighbours.prepare((0, 6))
@@ -149,7 +149,7 @@ def test_facts_of_the_narrowest_band_are_those_of_the_one_that_holds(mask):
 
 
 def test_facts_that_are_known_are_not_asked_for(monkeypatch):
-    """A chain of bright lines takes wider bands: none of them is eliminated for a question."""
+    """A chain of bright lines needs wider bands, for which no tests are made."""
     bundle = make_bundle(6, 200, mask="gap", wing=0.05)
     neighbours = Neighbours(bundle.normal, bundle.x, Limits(tail=1e-8))
     monkeypatch.setattr(Neighbours, "_facts_in_any", lambda _, fibre: Facts(123.0 + fibre, 1e-6, 1e-3))
@@ -186,7 +186,7 @@ def test_sizes_bound_the_couplings():
 
 
 def test_neighbours_of_the_wide_band_are_enough():
-    """One neighbour fewer than counted leaves more, the count itself no more than ten times the limit."""
+    """One neighbour fewer leaves a larger error; the counted number leaves at most ten times the limit."""
     bundle = make_bundle(7, 90, wing=0.6)
     limit = 1e-9
     count = wide.count_neighbours(bundle.normal.icov, 3, np.zeros(90), wide.WideLimits(neighbours=limit))
@@ -205,7 +205,7 @@ def test_neighbours_of_the_wide_band_are_enough():
 
 @pytest.mark.parametrize("first", [6.0, 1.0])
 def test_wide_complement(first):
-    """Also where the first width does not hold it."""
+    """Also if the first width does not hold it."""
     bundle = make_bundle(5, 140, wing=0.3, mask="block")
     for i in range(5):
         schur = wide.complement(bundle.normal.icov, i, np.ones((140, 2)), wide.WideLimits(widths=(first, 14.0)))
@@ -217,7 +217,7 @@ def test_wide_complement(first):
 
 
 def test_width_foretold_by_decay():
-    """Tails that fall by 10 in 12 bins and reach 100 too high at the end need 24 bins more."""
+    """Tails that fall by 10 in 12 bins and are 100 too high at the end need 24 bins more."""
     tails = 10.0 ** (-np.arange(121) / 12.0)
     assert wide._farther(tails, 1e-12) == pytest.approx(24.0)
     assert wide._farther(tails, 1e-8) == 0.0
@@ -227,10 +227,10 @@ def test_width_foretold_by_decay():
 @pytest.mark.parametrize(("tail", "shift", "holds", "little"), [
     (2.4e-6, 3e-9, True, True), (6e-5, 3e-9, False, True), (2.4e-6, 5.9e-9, True, True), (2.4e-6, 6.1e-9, True, False)])
 def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
-    """Beside a block the condition number is that of the weights: 4e13 where the scaled S begins at 1e-5.
+    """Beside a block the condition number is that of the weights: 4e13, although the scaled S begins at 1e-5.
 
-    That rounding leaves 0.3 then is no reason to cut off more, nor to leave the flux as it is: the limit is
-    uneven_shift, since bins know different amounts.
+    The rounding error of 0.3 is then no reason to cut off more, nor to leave the flux uncorrected: the limit is
+    uneven_shift, since the information in bins differs.
     """
     bundle, gamma = make_bundle(2, 40), 1e-5
     gauge = Neighbours(bundle.normal, bundle.x, Limits()).first.gauge
@@ -241,7 +241,7 @@ def test_weights_of_masked_bins_are_no_excuse(tail, shift, holds, little):
 
 
 def test_what_is_cut_off_far_from_bins_that_are_wanted():
-    """It does not count in even fibres, where it decays on the way; in uneven ones all does."""
+    """It does not count in even fibres, where it decays on the way; in uneven fibres all of it does."""
     bundle, limits = make_bundle(2, 200), Limits()
     first = Neighbours(bundle.normal, bundle.x, limits).first
     gauge, reach = first.gauge, REACH * first.widths[0]
@@ -256,8 +256,8 @@ def test_what_is_cut_off_far_from_bins_that_are_wanted():
 
 @pytest.mark.parametrize(("mask", "fibre"), [("gap", 0), ("gap", 3), ("block", 2)])
 def test_no_band_is_refused_for_what_was_not_asked(mask, fibre):
-    """The scaled S is known to begin between two of the numbers that were asked for: where what is cut off hangs on it,
-    it is asked for again, by steps of at most 8^(1/9)."""
+    """The lower end of the scaled S is between two tested numbers: if the decision depends on it, it is tested again,
+    in steps of at most 8^(1/9)."""
     bundle = make_bundle(4, 100, mask=mask)
 
     def first(tail):
@@ -272,11 +272,11 @@ def test_no_band_is_refused_for_what_was_not_asked(mask, fibre):
     assert gamma / 8**(1 / 9) <= found.facts.gamma <= gamma
     assert found.tail == pytest.approx(coarse.tail * coarse.facts.gamma / found.facts.gamma, rel=1e-12)
     assert found.excess <= 1.0
-    assert first(coarse.tail * coarse.facts.gamma / (9.0 * gamma)).facts == coarse.facts      # no answer would do
+    assert first(coarse.tail * coarse.facts.gamma / (9.0 * gamma)).facts == coarse.facts      # no answer would suffice
 
 
 def test_weights_of_masked_bins_excuse_no_coupling():
-    """Nor for couplings; test/device/test_device_banded.py asks the same of the device."""
+    """Nor couplings; test/device/test_device_banded.py tests the same for the device."""
     limits = Limits()
     neighbours = Neighbours(make_bundle(2, 40).normal, np.ones((2, 40)), limits)
     first = neighbours.first.at(0)
@@ -293,7 +293,7 @@ def test_weights_of_masked_bins_excuse_no_coupling():
 
 
 def test_bins_that_are_kept_are_compared_with_the_limit():
-    """To rounding: S of these exceeds the bound over the limit, in the norm of S; what is dark does not count."""
+    """To rounding: S of these exceeds the bound over the limit, in the norm of S; dark bins do not count."""
     bundle, kept = make_bundle(2, 40, mask="gap"), slice(3, 30)
     least = np.diag(np.where((np.arange(40) >= kept.start) & (np.arange(40) < kept.stop), 1.0, 0.0))
     for x, best in ((1.0, True), (1e10, False), (np.nan, False), (np.inf, False)):
@@ -306,7 +306,7 @@ def test_bins_that_are_kept_are_compared_with_the_limit():
 
 
 def test_a_question_about_weak_bins_leaves_the_band_as_it_is():
-    """The poles are asked after it: whatever the memory's order, S is still S."""
+    """The poles come after it: S must be unchanged, whatever the order in memory."""
     band = np.random.default_rng(2).normal(size=(30, 5)) + [9.0, 0.0, 0.0, 0.0, 0.0]
     before = band.copy()
     assert band_tells(band, band[:, 0].copy())

@@ -1,4 +1,4 @@
-"""The limit of weak bins: on both sides of it, in each form in which it is asked, and the same in all its copies."""
+"""The limit of weak bins: on both sides of it, in each form of the test, and equal in all its copies."""
 import exact
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from gpu_extract.normal import lower_band
 
 
 def test_the_copy_is_the_same() -> None:
-    """The oracle has a limit of its own, which no import connects."""
+    """The oracle has its own limit, which no import connects."""
     assert exact.WEAK == UNKNOWN
 
 
@@ -22,7 +22,7 @@ def test_rounding_flags_no_whole_bin() -> None:
 
 
 def factor(icov: np.ndarray) -> Factor:
-    """Of some bins, as a band that holds all of it."""
+    """The factor of some bins, as a band that contains everything."""
     rows = np.zeros(icov.shape, order="F")
     for k in range(len(icov)):
         rows[k, :len(icov) - k] = np.diagonal(np.linalg.cholesky(icov), -k)
@@ -30,7 +30,7 @@ def factor(icov: np.ndarray) -> Factor:
 
 
 def overlapping(raised: float) -> np.ndarray:
-    """icov of two bins whose variances are raised so much because the other one is unknown."""
+    """icov of two bins whose variances increase this much because the other one is unknown."""
     share = np.sqrt(1.0 - 1.0 / raised)
     return np.array([[1.0, share], [share, 1.0]])
 
@@ -38,7 +38,7 @@ def overlapping(raised: float) -> np.ndarray:
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e9])
 @pytest.mark.parametrize("most", [UNKNOWN, TOLD])
 def test_two_bins(most: float, scale: float) -> None:
-    """C_jj icov_jj a tenth of the limit is told, ten times the limit is not; in any unit."""
+    """C_jj icov_jj of a tenth of the limit passes, ten times the limit does not; in any unit."""
     for raised, right in ((0.1 * most, True), (10.0 * most, False)):
         icov = scale * overlapping(raised)
         assert factor_tells(factor(icov), most) == right
@@ -49,7 +49,7 @@ def test_two_bins(most: float, scale: float) -> None:
 
 @pytest.mark.parametrize(("raised", "weak"), [(0.1 * UNKNOWN, False), (10.0 * UNKNOWN, True)])
 def test_two_bins_from_their_pixels(raised: float, weak: bool) -> None:
-    """The dense core's flag, from whitened spots: a tenth of the limit has none, ten times the limit has one."""
+    """The dense core's flag, from whitened spots: none at a tenth of the limit, set at ten times the limit."""
     far = 1.0 / np.sqrt(raised)
     spots = np.array([[1.0, np.sqrt(1.0 - far**2)], [0.0, far]])
     rows = np.column_stack([spots, spots @ [100.0, 120.0]])

@@ -1,7 +1,7 @@
 """The wide band beside masks: a broad PSF with strong tails, against the dense core without any cut.
 
-Bounds: flux max(1e-8 sigma, 100 eps cond), cond that of icov with its diagonal scaled to 1; ivar 1e-8. Bins at the ends
-are left out: light from beyond them is in x there.
+Bounds: flux max(1e-8 sigma, 100 eps cond), with cond of icov with its diagonal scaled to 1; ivar 1e-8. Bins at the ends
+are left out: x there contains light from beyond them.
 """
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def psf(shared) -> PsfModel:
 
 
 def block(rows: int, columns: int, right: int = 0) -> Mask:
-    """So many pixels around a point right of the middle of the bundle are masked."""
+    """Mask this many pixels around a point right of the middle of the bundle."""
     def mask(ivar: Array, y: int, x: int) -> None:
         ivar[y - rows // 2:y + rows - rows // 2, x + right - columns // 2:x + right + columns - columns // 2] = 0
     return mask
@@ -72,13 +72,13 @@ def made(psf: PsfModel, nfibre: int, first: float, mask: Mask) -> Normal:
     pix, ivar = clean + rng.normal(size=clean.shape) * np.sqrt(clean + 9.0), 1 / (clean + 9.0)
     y, x = centres(psf, (0, nfibre), np.array([first + 25.0]))
     mask(ivar, int(y[nfibre // 2, 0]), int(x[nfibre // 2, 0]))
-    # the core alone is looked at: a short pad will do
+    # only the core is tested: a short pad suffices
     _, (normal,) = normals(Image(pix, ivar), psf, ExtractConfig(wavelength=(first, first + 50.0, 1.0), tolerance=1e-3))
     return normal
 
 
 def exact(normal: Normal, x: Array) -> Decorrelated:
-    """What the dense core makes of it in one patch of everything."""
+    """The result of the dense core in one patch of everything."""
     nfibre, n = x.shape
     cuts = dense.Cuts(slice(0, n), n, 0, nfibre, 1e-8)
     parts = [dense.decorrelate(normal, x, (i, i + 1), ndiag=NDIAG, cuts=cuts) for i in range(nfibre)]
@@ -87,7 +87,7 @@ def exact(normal: Normal, x: Array) -> Decorrelated:
 
 
 def cond(normal: Normal) -> float:
-    """That of icov with its diagonal scaled to 1, without the bins that have no weight."""
+    """The condition number of icov with its diagonal scaled to 1, without the bins that have no weight."""
     matrix = dense_normal(normal)
     alive = matrix.diagonal() > 0
     matrix = matrix[np.ix_(alive, alive)]
@@ -114,10 +114,10 @@ def test_masks_leave_the_wide_band_right(psf, name):
 
 
 def test_neighbours_are_counted_where_others_are_masked(psf):
-    """A block that a fibre and the next ones do not touch: those behind it reach through it all the same."""
+    """A block that a fibre and the next ones do not touch: those after it still reach through it."""
     normal = made(psf, *CASES["beside"])
     nothing = np.zeros(normal.icov.shape[2])
-    # after those of couplings, light, the next ones' weight
+    # after those of couplings, light and the next fibres' weight
     places = neighbours._places(normal.icov, 2, 20, nothing)[5:]
     assert places
     weight = normal.weight[:, places]
@@ -125,10 +125,10 @@ def test_neighbours_are_counted_where_others_are_masked(psf):
 
 
 def test_what_neighbours_take_is_followed_to_its_end():
-    """A fibre at the CCD's left edge, the columns up to the next one's trace masked above a row: the neighbours see
-    wings alone there, and what they take from the fibre falls off far more slowly along them than S.
+    """A fibre at the CCD's left edge, with the columns up to the next trace masked above a row: the neighbours have
+    light in the wings alone there, and their contribution to the fibre falls far more slowly along them than S.
 
-    Followed only as far as S is wide, it left 1e-4 of S in the last bins with light. Rounding alone is asked for.
+    Followed only over the width of S, it left 1e-4 of S in the last bins with light. The bound is rounding.
     """
     psf = moved(oracle.make_psf("tails", 3, (1380, 45), dispersion=0.15, first_row=14), 0.0, -8.3, (1380, 45))
     good = np.ones(psf.shape)
@@ -149,9 +149,9 @@ def test_what_neighbours_take_is_followed_to_its_end():
 
 @pytest.mark.parametrize("side", [1, -1])
 def test_neighbours_are_counted_where_couplings_in_a_row_are_strong(side):
-    """The second neighbour matters at one bin alone, where the first is not coupled most: a line that is bright in all.
+    """The second neighbour matters at one bin only, where the first is not coupled most: a line that is bright in all.
 
-    Left out it took 5e-7 of S in a fibre without any masked pixel.
+    Left out, it removed 5e-7 of S in a fibre without any masked pixel.
     """
     icov = np.zeros((5, 2, 200, 5))
     icov[:, 0, :, 2] = 1.0
@@ -161,20 +161,20 @@ def test_neighbours_are_counted_where_couplings_in_a_row_are_strong(side):
 
 
 def test_neighbours_are_counted_where_light_is_bright():
-    """What the second neighbour takes of S is below the limit everywhere, but 1e4 times that is seen in a bright line.
+    """The second neighbour changes S by less than the limit everywhere, but a bright line shows 1e4 times that.
 
-    Without the flux a clean frame of a broad PSF was off by 6e-8 sigma where S/N is 31.
+    Without counting by flux, a clean frame of a broad PSF was off by 6e-8 sigma where S/N is 31.
     """
     icov, x = np.zeros((5, 2, 200, 5)), np.zeros(200)
     icov[:, 0, :, 2], icov[:4, 1, :, 2] = 1.0, 2.4e-3
-    icov[:4, 1, 50, 2] = 2.5e-3         # the coupling that is looked at first: 2 x 2.5e-3^4 = 8e-11 of S
+    icov[:4, 1, 50, 2] = 2.5e-3         # the coupling that is examined first: 2 x 2.5e-3^4 = 8e-11 of S
     assert wide.count_neighbours(icov, 2, x, wide.WideLimits()) == 1
     x[150] = 1e4
     assert wide.count_neighbours(icov, 2, x, wide.WideLimits()) >= 2
 
 
 def test_nine_neighbours_are_not_all_of_a_bundle():
-    """Of a chain of couplings c the n-th neighbour takes c^2n of S: 4e-10 the ninth for 0.3, 4e-11 the tenth."""
+    """In a chain of couplings c the n-th neighbour removes c^2n of S: for 0.3, 4e-10 the ninth, 4e-11 the tenth."""
     icov = np.zeros((25, 2, 40, 5))
     icov[:, 0, :, 2], icov[:24, 1, :, 2] = 1.0, 0.3
     assert 8 < wide.count_neighbours(icov, 12, np.zeros(40), wide.WideLimits()) <= neighbours.MOST_NEIGHBOURS
@@ -182,8 +182,8 @@ def test_nine_neighbours_are_not_all_of_a_bundle():
 
 @pytest.mark.parametrize("level", [1e4, 1e6, 1e8])
 def test_flux_of_bright_light_is_right_to_what_poles_leave(level):
-    """Up to S/N 5e4, faint fibres between: Q is right to 1e-10 by its poles (poles.LADDER), hence sigmas to that times
-    S/N, and what the band cuts off is not more."""
+    """Up to S/N 5e4, with faint fibres between: the poles give Q to 1e-10 (poles.LADDER), hence sigmas to that times
+    S/N, and the band cuts off no more."""
     psf = oracle.make_psf("tails", nfibre=6, shape=(360, 64), first_row=20)
     first, last, step = grid = (6050.0, 6120.4, 1.1)
     wave, rng = np.arange(first - 40 * step, last + 40 * step, step), np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""Windows, in which all of S is kept: the dense complements, the stitched kernel, and fibres that need them."""
+"""Windows, in which all of S is kept: the dense complements, the combined kernel, and fibres that need them."""
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from gpu_extract.kernels.arena import Arena
     (7, 5, 83, [(20, 15)]), (7, 5, 83, [(0, 12), (70, 13)]), (3, 9, 61, [(10, 3), (13, 20), (60, 1)]),
     (7, 0, 60, [(40, 20)]), (0, 2, 30, [(5, 6)]), (12, 5, 50, [(0, 50)])])
 def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
-    """Windows at both ends, beside each other, of one bin and of all of them, shorter and longer than the band."""
+    """Windows at both ends, adjacent, of one bin and of all bins, shorter and longer than the band."""
     rng = np.random.default_rng(half)
     matrix = random_definite(nwave, half, 1e3, rng)
     for first, size in pieces:
@@ -77,7 +77,7 @@ def test_complements(stamp):
 
 
 def test_fibres_too_far_away_to_count_take_no_part(monkeypatch):
-    """A block on five of 14 fibres: what they have does not depend on those that are left out, to rounding."""
+    """A block on five of 14 fibres: results do not depend on those that are left out, to rounding."""
     parts, true = [], windows.complements
     monkeypatch.setattr(windows, "complements", lambda icov, wanted: parts.append(icov.shape) or true(icov, wanted))
     bundle = make_bundle(14, 100, wing=1e-4, mask="block")
@@ -92,7 +92,7 @@ def test_fibres_too_far_away_to_count_take_no_part(monkeypatch):
 
 
 def test_strong_couplings_reach_farther():
-    """A factor for every fibre on the way: four of 1e-4 are above rounding, two of 1e-8, and REACH is the end."""
+    """A factor for every fibre on the way: four of 1e-4 are above rounding, two of 1e-8, and REACH is the limit."""
     correlations = np.full((30, 5), 1e-12)
     for strength, counting in ((1e-2, 4), (1e-4, 2), (0.5, windows.REACH), (1e-9, 0)):
         correlations[:, 3] = 1.1 * strength / windows.AMPLIFIED
@@ -142,7 +142,7 @@ def test_weak_bins_at_the_ends_have_windows_for_less(rows, side):
 
 @pytest.mark.parametrize("mask", ["gap", "block"])
 def test_windows_stand_for_chains_and_the_wide_band(mask):
-    """Beside a gap on all fibres, beside a block: right, and in the narrow band, which alone does not hold there."""
+    """Beside a gap on all fibres, and a block: right, and in the narrow band, which alone does not hold there."""
     bundle = make_bundle(6, 200, mask=mask)
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     neighbours.prepare((0, 6))
@@ -160,7 +160,7 @@ def test_windows_stand_for_chains_and_the_wide_band(mask):
 
 
 def _apart(schur, exact, weight):
-    """How far a band is from S, the diagonal scaled to 1, away from windows and what is beside them."""
+    """The difference of a band from S, with the diagonal scaled to 1, away from windows and their surroundings."""
     near, size = weight == 0, np.sqrt(np.diag(exact))
     for first, block in schur.windows:
         near[max(first - 10, 0):first + len(block) + 10] = True
@@ -172,7 +172,7 @@ def _apart(schur, exact, weight):
 
 
 def test_chains_outside_of_windows():
-    """Where fibres are coupled outside of their windows, too: S to all orders there; the second is insufficient."""
+    """Also if fibres are coupled outside of their windows: S to all orders there, as the second is insufficient."""
     bundle = make_bundle(6, 200, mask="gap", wing=0.15)
     neighbours, n, icov = Neighbours(bundle.normal, bundle.x, Limits()), 200, bundle.dense
     neighbours.prepare((0, 6))
@@ -206,7 +206,7 @@ def test_chains_outside_of_windows():
 
 
 def test_what_makes_chains_outside_of_windows():
-    """The second order of the coupling outside, whatever rounding leaves inside; weak couplings make none."""
+    """The second order of the coupling outside, whatever the rounding error inside; weak couplings make none."""
     bundle = make_bundle(6, 200, mask="gap", wing=0.05)
     for limits, wanted in ((Limits(), set()), (Limits(outside=1e-13), {0, 1, 2, 3, 4, 5})):
         neighbours = Neighbours(bundle.normal, bundle.x, limits)
@@ -218,7 +218,7 @@ def test_what_makes_chains_outside_of_windows():
 
 @pytest.mark.parametrize(("mask", "wing"), [("gap", 0.3), ("clean", 1.0)])
 def test_a_strong_coupling_is_told(mask, wing):
-    """To a factor of four, not as the next answer of the first questions, 3e-2; outside of windows, or without any."""
+    """To a factor of four, not the next answer of the first questions, 3e-2; outside of windows, or without any."""
     bundle, n, windowed, asked = make_bundle(6, 200, mask=mask, wing=wing), 200, mask == "gap", 0
     neighbours, block = Neighbours(bundle.normal, bundle.x, Limits()), [slice(i * n, (i + 1) * n) for i in range(6)]
     assert len(neighbours.windows) == 6 * windowed
@@ -229,7 +229,7 @@ def test_a_strong_coupling_is_told(mask, wing):
         for first, matrix in schur.windows:
             inside = slice(first, first + len(matrix))
             taken[inside, inside], own[inside, inside] = 0.0, matrix
-        near = np.abs(np.subtract.outer(range(n), range(n))) <= schur.room.half       # the band alone is asked
+        near = np.abs(np.subtract.outer(range(n), range(n))) <= schur.room.half       # only the band is tested
         taken, own = taken * near, own * near
         alive = np.nonzero(bundle.normal.weight[i] > 0)[0]
         theta = eigh(taken[np.ix_(alive, alive)], own[np.ix_(alive, alive)], eigvals_only=True)[-1]
@@ -240,7 +240,7 @@ def test_a_strong_coupling_is_told(mask, wing):
 
 @pytest.mark.parametrize(("thetas", "holds"), [((1e-4, 1e-4), True), ((2.5e-4, 1e-4), False), ((1e-5, 1e-6), True)])
 def test_the_second_order_outside_of_windows(thetas, holds):
-    """Up to 1e-8, which answers give exactly, where rounding leaves that much, and up to 1e-10 elsewhere."""
+    """Up to 1e-8, the exact limit of an answer, if rounding leaves as much, and up to 1e-10 elsewhere."""
     bundle = make_bundle(6, 200, mask="gap", wing=0.05)
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     for cond, excused in ((1e8, True), (1e3, False)):
@@ -253,7 +253,7 @@ def test_the_second_order_outside_of_windows(thetas, holds):
 
 @pytest.mark.parametrize(("half", "first", "last"), [(4, 12, 35), (4, 5, 50), (0, 7, 8), (30, 10, 40), (9, 5, 12)])
 def test_a_window_put_into_its_band(half, first, last):
-    """Against its definition with whole matrices: what is measured, and what stays in the band."""
+    """Against its definition with whole matrices: the measured numbers, and what stays in the band."""
     rng, start, n, hw = np.random.default_rng(half + first), 5, 45, 3
     (band, taken), (rest, x) = rng.normal(size=(2, 60, half + 1)), rng.normal(size=(2, 60))
     dark = rng.random(60) < 0.2
@@ -286,7 +286,7 @@ def test_a_window_put_into_its_band(half, first, last):
 
 
 def test_windows_give_up_what_they_can_do_without(monkeypatch):
-    """Beside a block: the less it matters what is left out the shorter they are, and no more is left out than that."""
+    """Beside a block: the larger the allowed omission, the shorter the windows, and no more is omitted."""
     bundle = make_bundle(6, 200, mask="block")
 
     def measured(faint, same):
@@ -307,7 +307,7 @@ def test_windows_give_up_what_they_can_do_without(monkeypatch):
 
 
 def test_a_window_that_does_not_hold_is_given_up(monkeypatch):
-    """A window too short for the decay of S differs from the band just outside: the chain takes over."""
+    """A window too short for the decay of S differs from the band just outside: the chain replaces it."""
     monkeypatch.setattr(windows, "MARGIN", 0)
     bundle = make_bundle(6, 200, mask="gap", wing=0.05)
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
@@ -318,7 +318,7 @@ def test_a_window_that_does_not_hold_is_given_up(monkeypatch):
 
 
 def test_a_seam_alone_gives_a_window_up(monkeypatch):
-    """What S differs by just outside of a window counts, whatever else holds."""
+    """The difference of S just outside of a window counts, whatever else holds."""
     true = windows.put
     monkeypatch.setattr(measure, "put", lambda *args, **named: replace(true(*args, **named), seam=1.0))
     bundle = make_bundle(6, 200, mask="block")

@@ -4,7 +4,7 @@ from host_text import COMPILERS, compiler
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without a compiler, tests of the device are skipped, and say why."""
+    """Without a compiler, tests of the device are skipped, with a reason."""
     if compiler() is None:
         skip = pytest.mark.skip(reason=f"no C++ compiler ({', '.join(COMPILERS)}): apt-get install g++")
         for item in items:

@@ -1,4 +1,4 @@
-"""What the tests of the frame flow share: a small frame, and a device that is simulated."""
+"""Helpers for tests of the frame flow: a small frame, and a simulated device."""
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -31,8 +31,8 @@ def four_bundles() -> Any:
 
 @cache
 def struck() -> tuple[Image, PsfModel]:
-    """Twenty fibres in four bundles; cosmics that no mask knows; read noise by pixel. In two bundles so much is struck
-    that nothing is rejected."""
+    """Twenty fibres in four bundles; cosmics without a mask; read noise by pixel. Two bundles are hit so much that
+    nothing is rejected."""
     made = simulate(SimConfig(camera="tiny", nspec=20, seed=3, variance="data", defects=Defects(hidden_cosmics=True)))
     rng, pix = np.random.default_rng(1), made.image.pix.copy()
     for _ in range(60):
@@ -54,7 +54,7 @@ def on_cpu(config: ExtractConfig = CONFIG) -> Frame:
 
 @cache
 def on_device(core: Any = None) -> Frame:
-    """The device's, with all memory it wants."""
+    """The device's frame, with unlimited memory."""
     return with_device(SimulatedDevice(), core=core)
 
 
@@ -80,7 +80,7 @@ def small_job() -> Job:
 
 
 class HostCore:
-    """A core that works with the CPU's code; `fails`: fibres of the piece it gives up."""
+    """A core that uses the CPU's code; `fails`: fibres of the piece that it gives up."""
 
     fails: tuple[int, ...] = ()
     job: Callable[[], Job] = staticmethod(small_job)

@@ -1,4 +1,4 @@
-"""Pieces of frames on a device, made of bundles of normal equations, and what a core of the device makes of them."""
+"""Pieces of frames on a device, made of bundles of normal equations, and the results of a core of the device."""
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +19,7 @@ def shape_of(bundles: Sequence[Bundle], inner: slice, ndiag: int) -> PieceShape:
 
 
 def known(lanes: int, **values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Facts and flags of so many fibres; nothing is known but what has these names."""
+    """Facts and flags of this many fibres; only the named ones are known."""
     facts, flags = np.full((len(names("Fact")), lanes), np.nan), np.full((len(names("Flag")), lanes), -99, np.int32)
     for name, value in values.items():
         if name in names("Fact"):
@@ -30,8 +30,8 @@ def known(lanes: int, **values: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def edges(s: np.ndarray, u: np.ndarray, factor: float) -> tuple[np.ndarray, float]:
-    """Questions (5, 8, 5) about S - c, S + b U and S - (1 - g) diag(S), BOUND 2, definite where `factor` is below
-    1: exactly as far as eigenvalues say; and the least one of S."""
+    """Questions (5, 8, 5) about S - c, S + b U and S - (1 - g) diag(S), BOUND 2, definite if `factor` is below 1,
+    exactly as eigenvalues say; and the least eigenvalue of S."""
     diagonal, least = np.diag(s), np.linalg.eigvalsh(s)[0]
     most = 1 / np.linalg.eigvals(np.linalg.solve(s, u)).real.max()
     scaled = np.linalg.eigvalsh(s / np.sqrt(np.outer(diagonal, diagonal)))[0]
@@ -51,7 +51,7 @@ def upload(device: Any, array: np.ndarray, stream: Any) -> Any:
 
 
 def factors(device: Any, icov: Any, stream: Any) -> tuple[Any, Any]:
-    """Factors of the fibres' own blocks, and the halos with which they were made."""
+    """Factors of the fibres' own blocks, and their halos."""
     fibres, nd, width, nwave = icov.shape
     hw, tile, lanes = width // 2, tile_of(nwave), tiles_of(nwave) * fibres
     low, halo = device.empty((nwave * (hw + 1) * fibres,)), device.empty((lanes,), np.int32)
@@ -63,7 +63,7 @@ def factors(device: Any, icov: Any, stream: Any) -> tuple[Any, Any]:
 
 def decorrelate(device: Any, core: Any, bundles: Sequence[Bundle], inner: slice, ndiag: int, *,
                 recorder: Any = NULL) -> Decorrelated:
-    """All fibres of the bundles, by a core that was made for their shape."""
+    """All fibres of the bundles, by a core made for their shape."""
     stream = device.stream()
     icov, weight, x = (np.concatenate(arrays) for arrays in (
         [b.normal.icov.transpose(0, 1, 3, 2) for b in bundles], [b.normal.weight for b in bundles],

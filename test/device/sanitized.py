@@ -1,7 +1,6 @@
-"""A frame and bundles on the simulated device, the kernels in CUDA C++ under the sanitizers; run by test_sanitized.py
-in a process that has their libraries loaded. Prints the digest of all results: of every filling of memory, of every
-order of lanes.
-"""
+"""A frame and bundles on the simulated device, with the kernels in CUDA C++ under the sanitizers. test_sanitized.py
+runs it in a process that has their libraries loaded. It prints the digest of all results, for every filling of memory
+and every order of lanes."""
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -35,8 +34,8 @@ INNER, NDIAG = slice(9, 52), 3
 
 
 def digest(garbage: int, order: float) -> str:
-    """Of a frame, of a bundle with chains of masked fibres and of one whose fibres stay in the narrowest band, in tiles
-    of 24 bins."""
+    """Of a frame, of a bundle with chains of masked fibres, and of one whose fibres stay in the narrowest band, in
+    tiles of 24 bins."""
     cases = [make_bundle(4, 60, mask=mask, wing=0.02, stamp=(7, 9), step=1.9) for mask in ("gap", "clean")]
     device = SimulatedDevice(garbage=garbage, order=order)
     found = decorrelate(device, BandedCore(device, shape_of(cases, INNER, NDIAG)), cases, INNER, NDIAG)

@@ -1,6 +1,7 @@
-"""What device.cuda.real uses of cupy, on numpy: everything happens at once, so that only what is asked for is tested.
+"""The part of cupy that device.cuda.real uses, on numpy: everything happens at once, so only requests are tested.
 
-Pools hand out memory that holds garbage and count what is out; a limit is kept; what is not cupy's name is an error.
+Pools provide memory that holds garbage, count what is in use, and respect a limit; a name that cupy does not have is an
+error.
 """
 import ctypes
 import re
@@ -47,7 +48,7 @@ class Pointer:
 
 
 def memcpy_async(target: int, source: int, size: int, kind: int, stream: int) -> None:
-    """As cupy.cuda.runtime.memcpyAsync. Copies of a pointer's own are left out: cupy does not capture them."""
+    """As cupy.cuda.runtime.memcpyAsync. A pointer's own copies are missing: cupy does not capture them."""
     assert kind in (1, 2)
     Stream.every[stream].put(lambda: np.copyto(bytes_at(target, size), bytes_at(source, size)))
 
@@ -104,14 +105,14 @@ class Pool:
 
 
 class PinnedPool(Pool):
-    """As cupy.cuda.PinnedMemoryPool: what it gives is a buffer."""
+    """As cupy.cuda.PinnedMemoryPool: it provides buffers."""
 
     def malloc(self, size: int) -> Any:
         return super().malloc(size).memory
 
 
 class Stream:
-    """As cupy.cuda.Stream. `put` does a thing, or keeps it for a graph."""
+    """As cupy.cuda.Stream. `put` executes a call, or keeps it for a graph."""
 
     current: ClassVar[list["Stream"]] = []
     every: ClassVar[dict[int, "Stream"]] = {}
@@ -173,8 +174,8 @@ class Event:
 
 
 class RawModule:
-    """As cupy.RawModule: the text is compiled for the host; a launch runs all lanes of its grid, those beyond the end
-    too, which the text leaves out."""
+    """As cupy.RawModule: the text is compiled for the host; a launch runs all lanes of its grid, including those beyond
+    the end, which the text skips."""
 
     def __init__(self, *, code: str, options: tuple[str, ...]):
         assert options == text.OPTIONS and "--fmad=false" in options, "a GPU would round otherwise"
@@ -196,7 +197,7 @@ class RawModule:
 
 
 class RawKernel:
-    """As cupy.RawKernel: what it does is not known here."""
+    """As cupy.RawKernel, of unknown content."""
 
     def __init__(self, code: str, name: str):
         assert f"__global__ void {name}(" in code

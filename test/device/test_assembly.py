@@ -1,4 +1,4 @@
-"""Rows of the frame as a device makes them, against those of the host, to the last bit."""
+"""Rows of the frame from a device, bitwise equal to those from the host."""
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,14 +22,14 @@ from gpu_extract.run import extract
 from gpu_extract.seams import NULL
 
 NDIAG = 2
-BEYOND = [1e39, -1e39, 3.4e38, 1.7e308, -1.7e308]      # what float32 does not hold, what float64 does not per Angstrom
+BEYOND = [1e39, -1e39, 3.4e38, 1.7e308, -1.7e308]      # beyond float32, and beyond float64 per Angstrom
 FAINT = [1e39, 3.4e38, 1.7e308, 1e-40, 1.1e-38, 1e-310]
 
 
 def results(sizes: Sequence[int], nwave: int, seed: int) -> list[Rows]:
-    """Bundles of so many fibres with everything that decides about a mask bit: values that stand out in one direction
-    or both, equal ones, fractions of exactly a half and 1, no ivar, nothing but that, fibres without a bin to judge,
-    and weak bins."""
+    """Bundles with everything that decides about a mask bit: values that stand out in one direction or both, equal
+    values, fractions of exactly a half and 1, no ivar, nothing but that, fibres without a bin to judge, and weak
+    bins."""
     rng, found, first = np.random.default_rng(seed), [], 0
     for nfibre in sizes:
         shape = nfibre, nwave
@@ -53,8 +53,8 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[Rows]:
 
 
 def put_on_the_edge(chi2pix: np.ndarray, judged: np.ndarray) -> None:
-    """Put what stands out on its limit or on the next number above: medians must be right to the last bit. Large values
-    stay large, so that no median moves."""
+    """Move values that stand out to their limit, or to the next number above: medians must be bitwise right. Large
+    values stay large, so that no median moves."""
     limits = [[5 * np.median(chi2pix[i, judged[i]]) if judged[i].any() else 1.0 for i in range(len(chi2pix))],
               [5 * np.median(chi2pix[judged[:, j], j]) if judged[:, j].any() else 1.0 for j in range(chi2pix.shape[1])]]
     limit = np.maximum(*np.meshgrid(*map(np.array, limits), indexing="ij"))
@@ -63,7 +63,7 @@ def put_on_the_edge(chi2pix: np.ndarray, judged: np.ndarray) -> None:
 
 
 def by_device(found: list[Rows], plan: Plan, dtype: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The rows of bundles of equal size as the kernels make them, and how many bins of each fibre were given up."""
+    """The rows of bundles of equal size from the kernels, and how many bins of each fibre were given up."""
     device, (nfibre, nwave) = SimulatedDevice(), found[0].flux.shape
     shape = PieceShape(len(found), nfibre, 1, 2, nwave, 0, nwave, NDIAG)
     sizes = Sizes((3, 3), (4, 4), 16, np.dtype(np.float32), np.dtype(dtype), 1, False)
@@ -119,21 +119,21 @@ def test_rows_are_those_of_the_host(nfibre: int, wanted: tuple[int, int], dtype:
 @pytest.mark.parametrize("fails", [(), (1, 4)])
 @pytest.mark.parametrize(("first", "count"), [(0, 20), (3, 9), (6, 2)])
 def test_a_frame_of_the_file_s_types(first: int, count: int, fails: tuple[int, ...]) -> None:
-    """What comes down as float32 is what the host would round, whichever fibres are wanted or left to the CPU."""
+    """Numbers downloaded as float32 are those of the host, whichever fibres are requested or left to the CPU."""
     core = type("GivesUp", (HostCore,), {"fails": fails})
     case, config = four_bundles(), replace(CONFIG, specmin=first, nspec=count)
     backend = GpuFrames(SimulatedDevice, core=core)
     frames = [extract(case.image, case.psf, config, backend=backend, dtype=dtype) for dtype in (np.float64, np.float32)]
     for name in BY_BIN:
         double, single = (getattr(frame, name) for frame in frames)
-        if not fails:      # which are fibres of pieces, and so others where fewer bundles are wanted
+        if not fails:      # these are fibres of pieces, and so others if fewer bundles are requested
             np.testing.assert_array_equal(double, getattr(on_device(HostCore), name)[first:first + count], err_msg=name)
         assert single.dtype == (np.float32 if name in REAL else double.dtype)
         np.testing.assert_array_equal(single, double.astype(single.dtype), err_msg=name)
 
 
 def test_a_frame_outlives_the_next_one_and_the_device() -> None:
-    """Its memory is its own: what is written later is not what was extracted since."""
+    """It owns its memory: what is written later is the frame as extracted."""
     case, device = four_bundles(), SimulatedDevice()
     backend = GpuFrames(lambda: device, core=HostCore)
     frame = extract(case.image, case.psf, CONFIG, backend=backend)
@@ -145,7 +145,7 @@ def test_a_frame_outlives_the_next_one_and_the_device() -> None:
 
 
 def test_one_part_is_the_frame_as_it_came_down() -> None:
-    """Nothing is copied on the host."""
+    """The host copies nothing."""
     backend, job = GpuFrames(SimulatedDevice, core=HostCore), small_job()
     ((_, rows),) = backend.rows(four_bundles().image, job, SimpleNamespace(rank=0, size=1), NULL)
     assert isinstance(rows, Rows)

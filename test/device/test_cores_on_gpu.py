@@ -1,4 +1,4 @@
-"""The core on a GPU against the same on the simulated device; MPS."""
+"""The core on a GPU, compared with the simulated device; MPS."""
 import shutil
 import subprocess
 import sys
@@ -62,7 +62,7 @@ def test_the_same_bits_twice_and_in_any_piece(gpu: Any) -> None:
 
 
 def test_mps(gpu: Any) -> None:
-    """The real daemon starts, and a rank works under it; skipped, with its message, where it cannot be had."""
+    """The real daemon starts, and a rank works under it; skipped, with its message, if it is unavailable."""
     if shutil.which("nvidia-cuda-mps-control") is None:
         pytest.skip("MPS unavailable: nvidia-cuda-mps-control is not on the PATH")
     work = "import cupy; assert float(cupy.arange(1000.0).sum()) == 499500.0"

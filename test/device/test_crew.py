@@ -1,4 +1,4 @@
-"""What a device leaves to the CPU, on several threads: the same bits, and no work that outlives a frame."""
+"""Work that a device leaves to the CPU, on several threads: the same bits, and no work that outlives a frame."""
 import threading
 import time
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.run import extract
 from gpu_extract.seams import NULL
 
-LOST = 0, 1, 2, 3, 4, 6, 9      # of each piece: all of its first bundle, and two of the second where there is one
+LOST = 0, 1, 2, 3, 4, 6, 9      # of each piece: all of its first bundle, and two of the second, if there is one
 SOON = 10                       # seconds: more than any of these waits should take
 
 
 class Loses(HostCore):
-    """A core that gives up those of LOST that a piece has."""
+    """A core that gives up those of LOST that are in a piece."""
 
     lost: tuple[int, ...] = LOST
 
@@ -43,18 +43,18 @@ class LosesSome(Loses):
 
 
 def by(threads: int, core: Any = Loses, **options: Any) -> Frame:
-    """The frame of four bundles with what `core` loses done by so many threads."""
+    """The frame of four bundles, with the work that `core` leaves done by this many threads."""
     return with_device(SimulatedDevice(seed=1), core=core, most=2, threads=threads, **options)
 
 
 @cache
 def alone(core: Any = Loses) -> Frame:
-    """By one thread."""
+    """The same by one thread."""
     return by(1, core)
 
 
 def assert_same(frame: Frame, other: Frame) -> None:
-    """To the last bit, with models and notes."""
+    """Bitwise, including models and notes."""
     assert_same_bits(frame, other)
     np.testing.assert_array_equal(frame.model, other.model)
     assert frame.notes["bundles"] == other.notes["bundles"] and list(frame.notes["bundles"]) == [0, 5, 10, 15]
@@ -63,8 +63,8 @@ def assert_same(frame: Frame, other: Frame) -> None:
 @pytest.mark.parametrize("core", [Loses, LosesSome])
 @pytest.mark.parametrize("threads", [2, 4, 9])
 def test_bits_do_not_depend_on_threads(threads: int, core: Any) -> None:
-    """Neither those of whole bundles nor of fibres; 9: more than there are bundles, whose normal equations are
-    then made by several."""
+    """Of whole bundles, or of fibres. With 9 threads, more than there are bundles, several make the normal equations of
+    one."""
     frame, cpu = by(threads, core), on_cpu()
     assert_same(frame, alone(core))
     lost = [notes.get("on_cpu", 0) for notes in frame.notes["bundles"].values()]
@@ -84,7 +84,7 @@ def test_bits_do_not_depend_on_who_is_done_first(monkeypatch: pytest.MonkeyPatch
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, name: str, seconds: Callable[[], float]) -> None:
-    """Have a function of the remedy wait before it begins."""
+    """Make a function of the remedy wait before it begins."""
     honest = getattr(remedy, name)
 
     def late(*args: Any, **options: Any) -> Any:
@@ -95,7 +95,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, name: str, seconds: Callable[[], float
 
 
 def test_odd_pixels_stay_marked() -> None:
-    """Those of bundles with lost fibres: their bits are set after the mask was made."""
+    """Also in bundles with lost fibres: their bits are set after the mask is made."""
     case = four_bundles()
     pix = case.image.pix.copy()
     pix[96, int(np.nonzero(case.image.ivar[96, 20:])[0][0]) + 20] = 3e38
@@ -114,7 +114,7 @@ def test_without_memory_all_threads_do_the_bundles() -> None:
 
 
 def test_an_error_ends_the_frame_and_no_work_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes out as it is; the next frame knows nothing of it."""
+    """It is raised unchanged; the next frame is not affected."""
     running, ends, honest, lock = [0], [0], remedy.banded_part, threading.Lock()
 
     def part(normal: Any, x: Any, job: Any, fibres: tuple[int, int], *args: Any) -> Any:
@@ -145,7 +145,7 @@ def test_an_error_ends_the_frame_and_no_work_outlives_it(monkeypatch: pytest.Mon
 
 
 def test_an_error_beside_the_works_drops_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interruption while pieces are awaited: what runs ends first, what was not begun never does."""
+    """An interruption while pieces are awaited: running jobs end first, and jobs that have not started never do."""
     crew, begun, go = Crew(2), list[int](), threading.Event()
 
     def work(n: int) -> None:
@@ -171,7 +171,7 @@ def test_an_error_beside_the_works_drops_them(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_error_of_a_work_drops_those_that_were_not_begun() -> None:
-    """Of two threads one is busy until the other has failed."""
+    """One of two threads is busy until the other has failed."""
     crew, done, failed = Crew(2), list[int](), threading.Event()
 
     def fails() -> None:
@@ -191,7 +191,7 @@ def test_an_error_of_a_work_drops_those_that_were_not_begun() -> None:
 
 
 def test_models_are_added_in_the_order_of_the_bundles() -> None:
-    """Whoever made them, and when: sums of several depend on it."""
+    """Sums of several depend on the order, whoever made them, and when."""
     backend = GpuFrames(SimulatedDevice, core=Loses, most=2, threads=4)
     ((_, rows),) = backend.rows(four_bundles().image, small_job(), SERIAL, NULL)
     backend.close()
@@ -200,7 +200,7 @@ def test_models_are_added_in_the_order_of_the_bundles() -> None:
 
 
 def test_all_threads_work_at_once_and_stay() -> None:
-    """A barrier that four have to reach; after `close` there are others."""
+    """A barrier that four must reach; after `close` there are new threads."""
     crew, meet, names = Crew(4), threading.Barrier(4), set[str]()
 
     def work() -> None:
@@ -260,7 +260,7 @@ def test_each_and_its_error() -> None:
 
 
 def test_the_record_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread alone is in the record; the waiting is."""
+    """Only one thread is in the record; its waiting is included."""
     slow(monkeypatch, "locate", lambda: 0.3)
     for threads in (1, 4):
         recorder, case, device = Recorder(), four_bundles(), SimulatedDevice()
@@ -290,5 +290,5 @@ def test_nothing_starts_where_nothing_is_left() -> None:
     ([0, 1, 2, 3], [[0, 1, 2, 3], [3, 4], [5]], 2),
     ([5], [range(4)], 1)])
 def test_the_threads_of_a_rank(cores: Any, ranks: Any, threads: int) -> None:
-    """Ranks without cores of their own share all of them; bound ones have theirs."""
+    """Ranks without their own cores share all cores; bound ones have theirs."""
     assert threads_of(cores, ranks) == threads

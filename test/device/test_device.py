@@ -28,7 +28,7 @@ def test_the_ranks_of_a_node_are_dealt_out_in_turn(ranks: int, devices: int) -> 
 
 
 def test_two_nodes_of_four_devices() -> None:
-    """Ten ranks, five on each node: the number on the node decides, not the number among all."""
+    """Ten ranks, five on each node: the rank's number on its node decides, not its number among all."""
     shares = [share_of(rank % 5, 5, 4) for rank in range(10)]
     assert shares[:5] == shares[5:] == [(0, 2), (1, 1), (2, 1), (3, 1), (0, 2)]
 
@@ -47,7 +47,7 @@ def test_a_subset_of_the_devices() -> None:
 
 @pytest.mark.parametrize("lines", [1, 3])
 def test_pixels_are_copied_by_cache_lines(lines: int) -> None:
-    """To their place and nowhere else, from rows that begin anywhere."""
+    """Only to their places, from rows that begin anywhere."""
     block = np.zeros(7 * lines * LINE + 2 * LINE, np.uint8)
     first = LINE - block.ctypes.data % LINE
     pixels = np.random.default_rng(1).integers(1, 255, (7, lines * LINE + 9), np.uint8)

@@ -1,10 +1,10 @@
 """The banded core on a (simulated) device against that of the CPU, and pieces against their bundles.
 
-Both make the same decisions from the same numbers, so that they differ by rounding, 100 eps times the condition number
-of a fibre's S as the CPU's core differs from the oracle; and, where fibres are eliminated in a chain, by what the CPU
-cuts off in a narrower band than the device: 1e-9 covers it, a tenth of what the CPU's core may leave. The device knows
-no windows (decorrelate.windows): in their place it has wider bands and longer chains. Fibres for which these do not do
-are FAILED there and left to the CPU.
+Both make the same decisions from the same numbers. They differ by rounding: 100 eps times the condition number of a
+fibre's S, as the CPU's core differs from the oracle. If fibres are eliminated in a chain, they also differ by what the
+CPU cuts off in a narrower band than the device: at most 1e-9, a tenth of what the CPU's core may leave. The device has
+wider bands and longer chains instead of windows (decorrelate.windows). Fibres for which these do not suffice are FAILED
+there and left to the CPU.
 """
 from dataclasses import replace
 from functools import cache
@@ -32,7 +32,7 @@ from gpu_extract.device.device_banded import BandedCore
 from gpu_extract.perf.recorder import Recorder
 
 INNER, NDIAG = slice(9, 82), 3
-NEAR, FAR = (7, 11), (7, 17)      # stamps: fibres touch the next ones only, or also those after them
+NEAR, FAR = (7, 11), (7, 17)      # stamps: fibres touch only the next ones, or also those after them
 
 
 @cache
@@ -55,8 +55,8 @@ def on_cpu(case: Bundle) -> Decorrelated:
 
 
 def check(case: Bundle) -> tuple[Decorrelated, Decorrelated]:
-    """Hold the device's against the CPU's. Of fibres that the CPU has a wide band for, which leaves 1e-8, some hold in
-    the device's wider ones; the others are FAILED, and 0."""
+    """Compare the device's results with the CPU's. Of fibres in the CPU's wide band, which leaves 1e-8, some hold in
+    the device's wider bands; the others are FAILED, and 0."""
     found, wanted = on_device(case), on_cpu(case)
     narrow = np.isin(wanted.status, (Status.GOOD, Status.EMPTY))
     held = narrow | (found.status == Status.GOOD)
@@ -88,7 +88,7 @@ def test_as_the_cpu(mask: str, wing: float) -> None:
 
 
 def test_fibres_that_touch_no_other() -> None:
-    """Their icov has no block of two fibres; memory behind it is not what they are coupled by."""
+    """Their icov has no block for two fibres; memory after it must not couple them."""
     whole = bundle("clean")
     case = Bundle(replace(whole.normal, icov=whole.normal.icov[:, :1].copy()), whole.x, whole.dense)
     wanted = banded.decorrelate(case.normal, case.x, (0, len(case.x)), ndiag=NDIAG, bins=INNER)
@@ -102,7 +102,7 @@ def test_fibres_that_touch_no_other() -> None:
 @pytest.mark.parametrize(("mask", "wing", "stamp"), [*((mask, 0.1, NEAR) for mask in MASKS), ("gap", 0.02, NEAR),
                                                      ("clean", 0.005, FAR)])
 def test_as_the_oracle(mask: str, wing: float, stamp: tuple[int, int]) -> None:
-    """The exact square root of the whole bundle: what the band does not hold is in the flux."""
+    """The exact square root of the whole bundle: the remainder beyond the band is in the flux."""
     case = bundle(mask, wing, stamp)
     found = on_device(case)
     good = np.flatnonzero((found.status == Status.GOOD).all(axis=1)).tolist()
@@ -116,7 +116,7 @@ def test_as_the_oracle(mask: str, wing: float, stamp: tuple[int, int]) -> None:
 
 
 def dimmed(case: Bundle, weak: slice, dim: float = 1e-6) -> Bundle:
-    """The same where the pixels know next to nothing of some bins, and x shows none of it."""
+    """The same with next to no information on some bins, which x does not show."""
     n, half = case.x.shape[1], case.normal.halfband
     light, icov, x = np.ones(n), case.normal.icov.copy(), case.x.copy()
     light[weak] = dim
@@ -131,8 +131,8 @@ def dimmed(case: Bundle, weak: slice, dim: float = 1e-6) -> Bundle:
 @pytest.mark.parametrize(("weak", "bright", "held"), [(slice(0, 4), 1.0, True), (slice(86, 90), 1.0, True),
                                                       (slice(0, 4), 1e4, False), (slice(9, 12), 1.0, False)])
 def test_bins_that_are_not_wanted_may_be_weak(weak: slice, bright: float, held: bool) -> None:
-    """As on the CPU: condition 1e13 and more, where pixels know next to nothing of bins before or behind those that are
-    kept. Not of these themselves, nor where light stands out."""
+    """As on the CPU: condition 1e13 and more, if bins with next to no information are before or after the kept ones,
+    but not among these, nor if their light stands out."""
     case = dimmed(bundle("clean"), weak)
     found = on_device(replace(case, x=bright * case.x))
     assert set(found.status.ravel()) == {int(Status.GOOD if held else Status.FAILED)}
@@ -153,7 +153,7 @@ def test_a_chain_of_masked_fibres() -> None:
 
 
 def test_pairs_of_every_depth() -> None:
-    """A bundle whose fibres are all coupled, one of two short chains, one of none, one that is coupled at its end."""
+    """Bundles with all fibres coupled, with two short chains, with none, and with coupled fibres at its end."""
     lanes, size, deepest = 20, 5, 3
     facts = known(lanes, FIRST_THETA=[1.0] * 5 + [1.0, 1.0, 0.0, 1.0, 1.0] + [0.0] * 5 + [0.0, 0.0, 0.0, 1.0, 1.0])[0]
     depth, listed = np.full(2 * lanes, -7, np.int32), np.full((deepest, 2 * lanes), -7, np.int32)
@@ -166,9 +166,8 @@ def test_pairs_of_every_depth() -> None:
 
 
 def test_who_needs_more_than_the_narrowest_band() -> None:
-    """Fibre 1 asks for it; so would 3, which has no weight. In the second bundle 5 goes with 6 in a chain: 6 is
-    eliminated less what 7 takes, in the widest band as well. Their own inverses and those of fibres that touch them are
-    asked for."""
+    """Fibre 1 needs it; so would 3, which has no weight. In the second bundle 5 is in a chain with 6: 6 is eliminated
+    minus the share of 7, also in the widest band. Their own inverses and those of fibres that touch them are needed."""
     lanes, nd, size = 10, 2, 5
     facts, flags = known(lanes, ALIVE=[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], WANTED=[0, 1, 0, 2, 0, 0, 0, 0, 0, 0],
                          EXCESS=[1.0, 2.4, 2.6, 22.0, 23.0, 0.1, 0.1, 200.0, 300.0, 1e9])
@@ -182,7 +181,7 @@ def test_who_needs_more_than_the_narrowest_band() -> None:
 
 
 def test_no_band_is_measured_that_was_not_made() -> None:
-    """Fibre 0 has 12 diagonals and wants the next band, 1 has all, 2 wants none; a chain asks for the first one."""
+    """Fibre 0 has 12 diagonals and needs the next band, 1 has all, 2 needs none; a chain needs the first one."""
     _, flags = known(4, ALIVE=1, WANTED=[2, 2, 0, 0])
     facts = known(4)[0]
     depth, halves = np.array([[0, 0, 0, 1], [0, 0, 0, 0]], np.int32), np.array([8, 12, 20], np.int32)
@@ -196,8 +195,8 @@ def test_no_band_is_measured_that_was_not_made() -> None:
 @pytest.mark.parametrize("theta", [1e-6, 1e-2])
 @pytest.mark.parametrize("cond", [1e5, 1e8, 9e11])
 def test_weights_of_masked_bins_excuse_no_coupling(cond: float, theta: float) -> None:
-    """The first of three fibres touches the last one, so that v^2 + 2 theta v are neglected, of the one between them
-    2 theta v: up to what the CPU neglects, v a share above or below it."""
+    """The first of three fibres touches the last, so that v^2 + 2 theta v are neglected, and 2 theta v for the one
+    between them: up to what the CPU neglects, with v slightly above or below it."""
     limits, gamma = banded.Limits(), 1e-3
     most = max(limits.coupling, min(Facts(cond, theta, gamma).rounding, limits.most_coupling))
     facts, flags = known(3, COND=cond, THETA=theta, GAMMA=gamma, FIRST_THETA=theta, FIRST_GAMMA=1.0, FAR_SHARE=1.0,
@@ -215,8 +214,8 @@ def test_weights_of_masked_bins_excuse_no_coupling(cond: float, theta: float) ->
 
 def decided(lanes: int = 5, *, sizes: Any = 0.0, theta: float = 1e-6, depth: tuple[tuple[int, int], ...] = (),
             **flags: Any) -> list[int]:
-    """STATUS of the fibres of a bundle whose facts are usual, but for these. sizes: of pairs at a distance of 2, in the
-    norm of S; theta: of all fibres but the first; depth: (pair, how many are in its chain)."""
+    """STATUS of the fibres of a bundle with usual facts, except for these. sizes: of pairs at a distance of 2, in the
+    norm of S; theta: of all fibres but the first; depth: (pair, length of its chain)."""
     limits, chains = banded.Limits(), np.zeros(2 * lanes, np.int32)
     for pair, count in depth:
         chains[pair] = count
@@ -254,9 +253,9 @@ def test_who_is_eliminated_must_tell_its_bins_apart() -> None:
 
 
 def test_in_a_chain_couplings_outwards_count() -> None:
-    """Fibre 4 has 3 and 2 in a chain, of which 2 is coupled strongly. Fibre 2 is eliminated after those below it: its
-    coupling to 0 counts, and that of 1 to 3 only where 3 is eliminated after 1, a hundredth of it on the whole; also
-    where 1 is in the chain."""
+    """Fibre 4 has 3 and 2 in a chain; 2 is coupled strongly. Fibre 2 is eliminated after those below it: its coupling
+    to 0 counts, and that of 1 to 3 only if 3 is eliminated after 1, a hundredth of it in total; also if 1 is in the
+    chain."""
     strong = {"depth": ((4, 2),), "FIRST_THETA": [1e-6, 1e-6, 0.5, 1e-6, 1e-6]}
     assert decided(**strong, sizes=[0, 1e-3, 0, 0, 0]) == [G, F, F, F, G]
     assert decided(**strong, sizes=[0, 1e-1, 0, 0, 0])[4] == F
@@ -266,8 +265,8 @@ def test_in_a_chain_couplings_outwards_count() -> None:
 
 
 def test_who_is_in_a_chain_must_tell_with_those_beyond() -> None:
-    """Fibres 3 and 4 each have blocks that tell, and S that does not: nothing distinguishes the two from one another.
-    Fibre 2 has them in a chain; so does 1, where the less it takes of them, the less they have to tell."""
+    """The blocks of fibres 3 and 4 each distinguish their bins, but S does not: nothing distinguishes the two fibres.
+    Fibre 2 has them in a chain; so does 1. The smaller their share in it, the less they have to distinguish."""
     alone, chains = {"TELLS": [1, 1, 1, 0, 0]}, ((5 + 2, 1), (5 + 1, 2))
     assert decided(**alone, NOT_WEAK=1) == [G, G, G, F, F]
     near, far = [1e-6, 1e-6, 0.9, 0.9, 1.0], [1e-6, 1e-6, 5e-3, 0.9, 1.0]
@@ -279,7 +278,7 @@ def test_who_is_in_a_chain_must_tell_with_those_beyond() -> None:
 
 
 def test_what_comes_through_a_chain() -> None:
-    """Fibre 0 is not coupled to far ones by more than it may be, but those behind it, which are coupled as strongly."""
+    """Fibre 0 is not coupled too much to far ones, but those after it are, and it is coupled to these as strongly."""
     sizes, theta, chain = 6e-8, 0.04, ((5, 3),)      # 6 theta size: 1.4e-8 in the chain, 7e-11 of the first
     weak, strong = [1e-6, 1e-6, theta, theta, theta], [1e-6, theta, theta, theta, theta]
     assert decided(sizes=sizes, theta=1e-6, depth=chain)[0] == G
@@ -299,7 +298,7 @@ def test_largest_condition_number_is_asked_for() -> None:
 
 
 def test_far_couplings_bin_by_bin() -> None:
-    """They are what is least: products of largest values, or the mean of what both fibres know bin by bin."""
+    """The least bound counts: products of largest values, or the mean of both fibres' bounds bin by bin."""
     weak, theta = 1e-8, 1e-4           # 2 theta size: 4e-9 for every pair
     assert decided(sizes=2e-5, theta=theta) == [F, F, F, F, F]
     assert decided(sizes=2e-5, theta=theta, FAR_SHARE=weak) == [G] * 5
@@ -309,7 +308,7 @@ def test_far_couplings_bin_by_bin() -> None:
 
 def asked_by_bin(kernel: Any, band: np.ndarray, *args: Any, facts: np.ndarray, flags: np.ndarray, roots: np.ndarray,
                  most: float) -> tuple[np.ndarray, np.ndarray]:
-    """What a kernel says of bins, as a diagonal matrix of every fibre, and what S says of shares of it."""
+    """The numbers of a kernel for bins, as a diagonal matrix of every fibre, and the answers about shares of S."""
     nwave, half, lanes = band.shape[0], band.shape[1] - 1, band.shape[2]
     weights, related = np.full((nwave, lanes), np.nan), np.full(band.shape, np.nan)
     yes, table = np.full((measure.QUESTIONS, lanes), np.nan), device_tables.questions_table()
@@ -322,8 +321,8 @@ def asked_by_bin(kernel: Any, band: np.ndarray, *args: Any, facts: np.ndarray, f
 
 
 def test_what_far_couplings_are_of_s() -> None:
-    """Bin by bin: above the largest eigenvalue by at most a step, and together above the coupling itself; who was not
-    asked knows nothing. One bin has no weight."""
+    """Bin by bin: above the largest eigenvalue by at most a step, and together above the coupling itself; fibres that
+    were not asked have no bound. One bin has no weight."""
     lanes, nd, hw, nwave, rng = 4, 3, 2, 40, np.random.default_rng(12)
     blocks = 1e-9 * rng.normal(size=(nd, nwave, 2 * hw + 1, lanes)) * np.exp(3 * rng.normal(size=(1, nwave, 1, 1)))
     s = [random_definite(nwave, 3, 1e4, rng) for _ in range(lanes)]
@@ -354,8 +353,8 @@ def test_what_far_couplings_are_of_s() -> None:
 
 
 def test_what_a_band_cuts_off_bin_by_bin() -> None:
-    """Of columns that start a thousand times higher in some bins, and fall by 3 in four diagonals: a diagonal matrix
-    that it is within; and the answer is that of the matrix."""
+    """Columns that start a thousand times higher in some bins, and fall by 3 in four diagonals: a diagonal matrix
+    bounds them, and the answer is that of the matrix."""
     nwave, half, lanes, rng = 60, 5, 2, np.random.default_rng(13)
     level = np.exp(rng.normal(size=nwave))
     level[[3, 30, 58]] *= 1e3
@@ -388,14 +387,14 @@ def test_what_a_band_cuts_off_bin_by_bin() -> None:
 
 
 def test_who_is_asked_bin_by_bin() -> None:
-    """Bundles with a fibre that is FAILED; who has no weight has no bins."""
+    """Bundles with a FAILED fibre; fibres without weight have no bins."""
     _, flags = known(9, STATUS=[G, F, Status.EMPTY, G, G, G, G, G, F], ALIVE=[1, 1, 0, 1, 1, 1, 1, 1, 1])
     run_lanes(measure.reconsider, 9, 1, (flags, 9, 3))
     assert flags[names("Flag").index("ACTIVE")].tolist() == [1, 1, 0, 0, 0, 0, 1, 1, 1]
 
 
 def without_far(case: Bundle, fibre: int) -> np.ndarray:
-    """S where all fibres on each side are eliminated, one by one, with couplings to next neighbours alone."""
+    """S if all fibres on each side are eliminated one by one, with couplings to next neighbours alone."""
     n, last = case.x.shape[1], len(case.x) - 1
     dark = np.where(case.normal.weight == 0, case.dense.max(), 0.0)
     s = case.dense[fibre * n:(fibre + 1) * n, fibre * n:(fibre + 1) * n] + np.diag(dark[fibre])
@@ -412,8 +411,8 @@ def without_far(case: Bundle, fibre: int) -> np.ndarray:
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("wing", [0.02, 0.1])
 def test_bound_is_above_what_chains_leave_out(mask: str, wing: float) -> None:
-    """No fibre holds where the limit is what far couplings really change, by the dense matrix; all do with a loose
-    one."""
+    """With the real effect of far couplings, from the dense matrix, as the limit, no fibre holds; with a loose limit
+    all do."""
     case, limits = make_bundle(6, 60, mask=mask, wing=wing, stamp=FAR, step=1.9), banded.Limits(
         coupling=1e-30, most_coupling=0.0, distant=1.0)
     device = SimulatedDevice()
@@ -438,14 +437,14 @@ def test_bound_is_above_what_chains_leave_out(mask: str, wing: float) -> None:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_bins_that_a_matrix_does_not_tell_apart(own: bool) -> None:
-    """Two bins that differ by 1e-9 of themselves, where a share of 1e-8 is taken; what a fibre's band does not have,
-    beyond its half-band, says nothing; a bin of no weight is left out."""
+    """Two bins that differ by 1e-9 of themselves, with a share of 1e-8; elements beyond a fibre's half-band do not
+    matter; a bin without weight is left out."""
     half, nwave, lanes, rng = 2, 9, 4, np.random.default_rng(8)
     band = np.zeros((nwave, half + 2, lanes))
     band[:, 0], band[:-1, 1] = 2.0, 0.3 * rng.random((nwave - 1, lanes))
     band[2, 1, 1] = 2.0 - 2e-9              # of fibre 1: bins 2 and 3 are the same
     band[1:4, 1, 1] = [0.0, 2.0 - 2e-9, 0.0]
-    band[1, half + 1, 2] = 50.0             # of no fibre's band
+    band[1, half + 1, 2] = 50.0             # in no fibre's band
     roots = np.full((nwave, lanes), 1.0 / np.sqrt(2.0))
     roots[5, 3], band[5, 0, 3] = 0.0, -1.0
     facts, flags = known(lanes, THETA=[1.0, 1.0, 1.0, 1.0], GAMMA=1e-3, COND=1e3, BOUND=0.7, ALIVE=1, WIDTH=0)
@@ -471,7 +470,7 @@ def test_who_is_asked_whether_it_tells_bins_apart() -> None:
 
 
 def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
-    """IVAR goes with s squared, and is not corrected."""
+    """IVAR is proportional to s squared, and is not corrected."""
     nwave, lanes, share = 5, 2, banded.Limits().share
     table, held = device_tables.poles_table(), np.array([0.0, 0.0, 0.0, 1.0, 0.5, 1.0])
     enough = table[2, device_tables.BEYOND]
@@ -492,7 +491,7 @@ def test_a_share_of_s_beyond_the_band_is_too_much() -> None:
 
 @pytest.mark.parametrize(("count", "ratio"), LADDER)
 def test_sums_of_poles_make_the_derivative_of_the_root(count: int, ratio: float) -> None:
-    """Of B in the direction E: the solution L of Q L + L Q = E, Q the root of B, in the eigenvectors of B."""
+    """The root of B in the direction E: the solution L of Q L + L Q = E, Q the root of B, in the eigenvectors of B."""
     n, rng, rung = 30, np.random.default_rng(count), LADDER.index((count, ratio))
     spectrum = np.concatenate([[1.0 / ratio, 1.0], ratio ** -rng.random(n - 2)])
     change, unit, many = rng.normal(size=(n, n)), unit_poles(count, ratio), sweeps.GROUP
@@ -584,7 +583,7 @@ def test_one_fibre() -> None:
 
 
 def test_not_finite_is_failed() -> None:
-    """What no solver should hand over ends in a status, not in the frame."""
+    """A number that no solver should return gives a status, not a wrong frame."""
     case = bundle("clean")
     icov = case.normal.icov.copy()
     icov[1, 0, 40, icov.shape[3] // 2] = np.nan

@@ -1,6 +1,6 @@
-"""device.cuda.real, which otherwise runs where there is a GPU: a frame through it, on a stand-in for cupy.
+"""device.cuda.real, which otherwise needs a GPU: a frame through it, with a stand-in for cupy.
 
-What cupy and a GPU do is not shown by this; that the seam asks for things that fit together is.
+This does not show what cupy and a GPU do, but that requests through the seam fit together.
 """
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[n
 
 
 def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
-    """Kernels, copies and clearings are kept, not done; a replay does them in the memory of that time."""
+    """Kernels, copies and clearings are kept, not executed; a replay executes them in the memory of that time."""
     device = real.CupyDevice(0)
     stream, source, target = device.stream(), device.pinned((64,)), device.pinned((64,))
     there, halves = device.empty((1, 64)), device.empty((1, 64))
@@ -72,7 +72,7 @@ def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
 
 
 def test_no_lane_is_no_launch(real) -> None:      # type: ignore[no-untyped-def]
-    """A GPU refuses a grid of no block, and a number of a kind that is not known is refused before it gets there."""
+    """A GPU refuses a grid of no block; a number of an unknown kind is refused before it gets there."""
     device = real.CupyDevice(0)
     sums = device.empty((4,))
     sums.data[:] = 1.0
@@ -98,7 +98,7 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was(real) -> None:      # 
 
 
 def test_no_memory_is_not_all_memory(real) -> None:      # type: ignore[no-untyped-def]
-    """cupy takes a limit of 0 for none."""
+    """For cupy a limit of 0 means no limit."""
     device = real.CupyDevice(0, 0)
     assert device._pool.limit == 1
     with pytest.raises(MemoryError) as caught:
@@ -117,7 +117,7 @@ def test_what_the_recorder_asks_for(real) -> None:      # type: ignore[no-untype
 
 
 def test_pinned_memory_is_given_again(real) -> None:      # type: ignore[no-untyped-def]
-    """The pool knows a block by its size alone: arrays that differ by a little take blocks of one size."""
+    """The pool identifies a block by its size alone, so arrays of similar size use blocks of one size."""
     device = real.CupyDevice(0)
     sizes = {device.pinned((n,), np.uint8).base.nbytes for n in (70_000_001, 70_000_999, 72_000_000)}
     assert len(sizes) == 1

@@ -1,4 +1,4 @@
-"""Bins with hardly any light, on a device that is simulated: holes on a trace, of which a bin sees wings or nothing."""
+"""Bins with hardly any light, on a simulated device: holes on a trace, so that a bin has wings or nothing."""
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -18,13 +18,12 @@ from gpu_extract.run import extract
 from gpu_extract.spots import evaluate
 
 FIBRE, HIGH = 7, 14
-WIDE, HARDLY = (18, 8.0), (97, 5.6)      # of HIGH rows on both sides: their middle, and half their width
+WIDE, HARDLY = (18, 8.0), (97, 5.6)      # among HIGH rows on both sides: their middle, and half their width
 WEAK, NODATA = np.uint32(SpecMask.WEAKBIN), np.uint32(SpecMask.NODATA)
 
 
 def with_holes(image: Image, psf: PsfModel, *holes: tuple[int, float]) -> Image:
-    """Some on the trace of FIBRE. WIDE, at the end of the range, leaves bins less than 1e-10 of
-    their light."""
+    """Holes on the trace of FIBRE. WIDE, at the end of the range, leaves bins less than 1e-10 of their light."""
     ivar, waves = image.ivar.copy(), np.linspace(*psf.wavelength_range, 2000)
     rows, columns = (np.arange(size) for size in ivar.shape)
     x, y = (evaluate(series, (FIBRE, FIBRE + 1), waves)[0] for series in (psf.x, psf.y))
@@ -48,7 +47,7 @@ def on_device(core: Any = HostCore, **options: Any) -> Frame:
 
 @pytest.mark.parametrize("core", [HostCore, BandedCore])
 def test_as_on_the_cpu(core: Any) -> None:
-    """Bins are given up or flagged as there; their bundle is not left to it, nor a fibre but the one with the holes."""
+    """Bins are given up or flagged as there; the CPU gets no fibre but the one with the holes, and no bundle."""
     frame, cpu = on_device(core), on_cpu()
     given_up, weak = ((cpu.mask[FIBRE] & bit) > 0 for bit in (NODATA, WEAK))
     assert given_up.sum() > 4 and (weak & ~given_up).sum() == 1
@@ -68,7 +67,7 @@ def test_bits_do_not_depend_on_what_a_device_may_do(options: dict[str, Any]) -> 
 
 
 def test_in_two_passes() -> None:
-    """Beside the narrow one the iteration takes more steps than are queued at first."""
+    """Beside the narrow hole the iteration needs more steps than are queued at first."""
     image, psf = struck()
     image = with_holes(image, psf, WIDE, HARDLY)
     frame = two_passes.with_device(SimulatedDevice(), image=image)

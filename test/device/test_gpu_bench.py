@@ -1,4 +1,4 @@
-"""bench/gpu_frame.py on the simulated device and on the stand-in for cupy: what it says of a GPU is to be believed."""
+"""bench/gpu_frame.py on the simulated device and on the stand-in for cupy: its statements about a GPU are reliable."""
 import re
 import subprocess
 import sys
@@ -33,7 +33,7 @@ CASE = "tiny-dark-usual"
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """With the smallest frame, which is made for all tests."""
+    """The benchmark with the smallest frame, which is made for all tests."""
     folder = tmp_path_factory.mktemp("problems")
     args = parsed(["--simulated", "--limit", "60"])
     args.problems, args.cases, args.frames = folder, [CASE], 1
@@ -44,7 +44,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def anew(bench: Bench, **changes: Any) -> Bench:
-    """With a report of its own."""
+    """The same with its own report."""
     return replace(bench, report=Report(60.0, changes.pop("folder", None)), **changes)
 
 
@@ -92,7 +92,7 @@ def test_what_fails_is_said_and_the_rest_goes_on(capsys: pytest.CaptureFixture[s
 
 
 def test_frames_are_made_beside_and_kept(bench: Bench) -> None:
-    """By processes: the frame that is simulated, the CPU's of it, the same as here."""
+    """By processes: the simulated frame, and the CPU's frame of it, are the same as here."""
     image, psf, config = bench.cases.given(CASE)
     made = simulate(SimConfig(camera="tiny", nspec=bench.args.nspec))
     assert image.pix.dtype == np.float32 and config.nspec == bench.args.nspec
@@ -106,7 +106,7 @@ def test_frames_are_made_beside_and_kept(bench: Bench) -> None:
 
 
 def test_the_cpu_s_frame_is_made_bundle_by_bundle(tmp_path: Path) -> None:
-    """By several processes: the bits of the whole frame."""
+    """By several processes, with the bits of the whole frame."""
     cases = Cases(tmp_path, 30, clock.now() + 60)
     cases.start([CASE], what="both", most=2)
     frame, _ = cases.cpu(CASE)
@@ -131,7 +131,7 @@ def test_a_frame_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 def test_nothing_works_while_it_is_quiet(tmp_path: Path) -> None:
-    """Nor what the processes have started themselves."""
+    """Including processes that its processes have started."""
     child = f"import time\nwhile True: open({str(tmp_path / 'clock')!r}, 'a').write('.'); time.sleep(0.005)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     cases = Cases(tmp_path, 5, clock.now() + 60)
@@ -176,7 +176,7 @@ def test_the_check_ends_the_ladder_where_it_breaks(bench: Bench, capsys: pytest.
 
 
 def test_frames(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """All that is said of a frame."""
+    """Everything in the report of a frame."""
     found = anew(bench)
     gpu_rows.frames(found)
     rows = found.report.rows
@@ -204,8 +204,8 @@ def test_a_capture_that_fails_is_said(bench: Bench, monkeypatch: pytest.MonkeyPa
 
 def test_kernels_by_events(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                            capsys: pytest.CaptureFixture[str]) -> None:
-    """Through the module that calls cupy: an event before and behind every launch, which the stand-in finds 1 ms
-    apart; the device is busy before the first."""
+    """Through the module that calls cupy: events before and after every launch, 1 ms apart in the stand-in; the device
+    is busy before the first."""
     standin_gpu.install(monkeypatch)
     from gpu_extract.device.cuda.real import CupyDevice
 
@@ -223,7 +223,7 @@ def test_kernels_by_events(bench: Bench, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_launches_are_marked_on_their_stream() -> None:
-    """Once each, in order, and the device is as it was afterwards."""
+    """Once each, in order, and the device is unchanged afterwards."""
     device = SimulatedDevice()
     backend = GpuFrames(lambda: device, core=HostCore, slots=1)
     case = four_bundles()
@@ -261,7 +261,7 @@ def changed(frame: Frame, name: str, value: float, place: tuple[int, ...]) -> Fr
 
 
 def test_differences() -> None:
-    """Of bins that are good on the CPU; what is lost on the device is no small difference."""
+    """In bins that are good on the CPU; a bin lost on the device is no small difference."""
     cpu = on_cpu()
     zero = differences(cpu, cpu)
     assert zero.pop("bins") == ((cpu.pixmask_fraction < 0.5) & (cpu.ivar > 0)).sum() and not any(zero.values())
@@ -307,7 +307,7 @@ def test_bits_that_differ_are_found(bench: Bench, fault: str, told: str) -> None
 
 
 def test_cases(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each against the CPU, and what they come to together."""
+    """Each against the CPU, and their summary."""
     found = anew(bench)
     gpu_rows.all_cases(found)
     rows, values = found.report.rows, found.report.values
@@ -405,7 +405,7 @@ def test_the_whole_ladder(tmp_path: Path) -> None:
 
 
 def test_it_ends_when_its_time_is_over(tmp_path: Path) -> None:
-    """Also where something hangs: here all rows, in the wait for a frame that nobody makes in time."""
+    """Even if something hangs: here all rows, waiting for a frame that is not made in time."""
     args = ["--simulated", "--rows", "frame", "--limit", "2"]
     code = ("import sys, time, gpu_frame, gpu_rows\n"
             "gpu_frame.ROWS['frame'] = (lambda bench: time.sleep(600),)\n"

@@ -1,7 +1,7 @@
-"""A whole frame through a device that is simulated, against the CPU, and against itself in every other way of working.
+"""A whole frame through a simulated device, compared with the CPU, and with itself under every other way of working.
 
-The lanes of the kernels are those of a GPU, compiled for the CPU; what is queued runs as late as events allow, and new
-memory holds garbage: a missing wait or a place that nobody wrote gives wrong numbers here.
+The lanes of the kernels are those of a GPU, compiled for the CPU. Queued work runs as late as events allow, and new
+memory holds garbage: a missing wait or an unwritten place gives wrong numbers here.
 """
 from copy import deepcopy
 from dataclasses import replace
@@ -48,14 +48,14 @@ from gpu_extract.spots.tables import tabulated
 
 
 def assert_same(frame: Frame, other: Frame) -> None:
-    """To the last bit, model image included."""
+    """Bitwise, including the model image."""
     assert_same_bits(frame, other)
     np.testing.assert_array_equal(frame.model, other.model)
 
 
 def assert_as_on_cpu(frame: Frame, cpu: Frame, *, largest: float = 1e-8) -> None:
-    """Flux to `largest` sigma, ivar and R to 1e-9 wherever half of a spot is seen; chi2, fractions and model, which are
-    made from spots in single precision on both sides, to a few times its rounding."""
+    """Flux to `largest` sigma, ivar and R to 1e-9 in bins with half of a spot on good pixels; chi2, fractions and
+    model, which use spots in single precision on both sides, to a few times its rounding."""
     seen = cpu.pixmask_fraction < 0.5
     assert in_sigma(frame, cpu.flux)[seen].max() < largest
     assert relative(frame.ivar, cpu.ivar)[seen].max() < 1e-9
@@ -75,14 +75,14 @@ def mask_by_bundle(frame: Frame) -> np.ndarray:
 
 
 def test_as_on_the_cpu_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same rules the flux is the same: without windows, S first tried in icov's own band."""
+    """With the same rules the flux is the same: without windows, and with S first tried in icov's own band."""
     monkeypatch.setattr(banded, "Options", partial(banded.Options, limits=Limits(window=np.inf, own=False)))
     case = four_bundles()
     assert_as_on_cpu(on_device.__wrapped__(), extract(case.image, case.psf, CONFIG))     # not what others keep
 
 
 def test_odd_pixels_are_the_cpus() -> None:
-    """They come up as masked ones, the bins that touch them say so, and the frame after knows nothing of them."""
+    """They are uploaded as masked pixels, the bins that touch them are flagged, and the next frame is not affected."""
     case, device = four_bundles(), SimulatedDevice()
     pix, ivar = case.image.pix.copy(), case.image.ivar.copy()
     (y, x), (v, u) = ((96, int(np.nonzero(ivar[96, first:])[0][0]) + first) for first in (20, 140))
@@ -106,7 +106,7 @@ def test_odd_pixels_are_the_cpus() -> None:
 
 
 def test_a_piece_with_odd_pixels_is_done_again() -> None:
-    """As if they were masked, captured and replayed; illegal pixels are refused, and the device goes on after that."""
+    """As if they were masked, captured and replayed; illegal pixels are refused, and the device continues."""
     case, device = four_bundles(), SimulatedDevice(seed=2)
     pix, ivar, masked, wrong = (array.copy() for array in (case.image.pix, *[case.image.ivar] * 3))
     y, x = 96, int(np.nonzero(ivar[96, 20:])[0][0]) + 20
@@ -127,7 +127,7 @@ def test_a_piece_with_odd_pixels_is_done_again() -> None:
 
 
 def test_as_on_the_cpu() -> None:
-    """Beside masks, of which these 51 bins are full, where the CPU has windows."""
+    """Beside masks, which affect all of these 51 bins, and where the CPU has windows."""
     frame, cpu = on_device(), on_cpu()
     assert_as_on_cpu(frame, cpu)
     np.testing.assert_array_equal(frame.mask, mask_by_bundle(frame))
@@ -154,9 +154,9 @@ def test_bits_do_not_depend_on_the_order_of_lanes(order: float) -> None:
 @pytest.mark.parametrize("garbage", [0x00, 0x7F, 0xFF])
 @pytest.mark.parametrize("dark", [False, True])
 def test_bits_do_not_depend_on_what_memory_held(garbage: int, dark: bool) -> None:
-    """Zeros, huge numbers, NaN: what a device's memory holds is what was there before, a frame or anything.
+    """Zeros, huge numbers, NaN: a device's memory holds what was there before.
 
-    dark: with a bundle of which nothing is seen, and a fibre of another
+    dark: with a bundle without light, and such a fibre of another bundle
     """
     image = four_bundles().image
     if dark:
@@ -171,7 +171,7 @@ def test_bits_do_not_depend_on_what_memory_held(garbage: int, dark: bool) -> Non
 
 @pytest.mark.parametrize("dtype", [">f4", "<f8", ">f8", "mixed"])
 def test_bits_do_not_depend_on_how_pixels_are_stored(dtype: str) -> None:
-    """Byte order is turned on the device; types that differ between pixels and ivar come up as float64."""
+    """The device converts the byte order; if pixels and ivar have different types, they are uploaded as float64."""
     image = four_bundles().image
     types = (">f4", "<f8") if dtype == "mixed" else (dtype, dtype)
     stored = Image(image.pix.astype(types[0]), image.ivar.astype(types[1]), image.cards, image.fibermap)
@@ -180,7 +180,7 @@ def test_bits_do_not_depend_on_how_pixels_are_stored(dtype: str) -> None:
 
 @pytest.mark.parametrize("size", [2, 5])
 def test_bits_do_not_depend_on_ranks(size: int) -> None:
-    """Each rank alone, one after another: together they have every row once; a rank too many has none."""
+    """Each rank alone, one after another: together they have every row once; a surplus rank has none."""
     case, job, parts = four_bundles(), small_job(), []
     for rank in range(size):
         backend = GpuFrames(SimulatedDevice)
@@ -192,7 +192,7 @@ def test_bits_do_not_depend_on_ranks(size: int) -> None:
 
 
 def test_one_frame_after_another() -> None:
-    """Memory, streams and pinned arrays are used again: nothing of the frame before is left, nothing is made anew."""
+    """Memory, streams and pinned arrays are reused: the previous frame leaves nothing, nothing is allocated."""
     case, device = four_bundles(), SimulatedDevice()
     backend = GpuFrames(lambda: device, core=HostCore, most=1, slots=2)
     first = extract(case.image, case.psf, CONFIG, backend=backend)
@@ -207,7 +207,7 @@ def test_one_frame_after_another() -> None:
 
 
 def test_frames_that_are_replayed() -> None:
-    """The second frame is captured, piece by piece, and later ones replay that: the bits are those of a device that has
+    """The second frame is captured, piece by piece, and later ones replay it: the bits are those of a device that has
     seen no frame before."""
     case, device = four_bundles(), SimulatedDevice(seed=1)
     backend = GpuFrames(lambda: device, most=1, slots=2)
@@ -224,7 +224,7 @@ def test_frames_that_are_replayed() -> None:
 
 
 def test_a_device_that_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said once, in one line; the frames are the same."""
+    """It is reported once, in one line; the frames are the same."""
     case, device, warnings = four_bundles(), SimulatedDevice(), list[str]()
 
     def capture(work: Any, stream: Any) -> None:
@@ -240,7 +240,7 @@ def test_a_device_that_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_frames_that_are_not_replayed() -> None:
-    """A recorder wants the times of steps."""
+    """A recorder needs the times of steps."""
     case, device = four_bundles(), SimulatedDevice()
     backend = GpuFrames(lambda: device, core=HostCore)
     backend.watch(Recorder())
@@ -255,7 +255,7 @@ def test_frames_that_are_not_replayed() -> None:
     ({"passes": 3}, "makes only one or two passes over an image, not 3"),
     ({"passes": 2, "background": 1}, "cannot fit a background")])
 def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> None:
-    """One line says so, and the header: every fibre is the CPU's. Its kernels are asked for, none of the device's."""
+    """One line and the header say so: the CPU does every fibre. Its kernels are prepared, none of the device's."""
     warnings: list[str] = []
     case, config, device = four_bundles(), replace(CONFIG, **change), SimulatedDevice()
     backend = GpuFrames(lambda: device, warn=warnings.append)
@@ -267,8 +267,8 @@ def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> No
 
 
 def test_image_and_psf_are_compared_while_a_device_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the first frame before anything is compiled; what they do not go together with ends a frame all the same, and
-    the next one is made."""
+    """For the first frame before anything is compiled; if they do not fit, the frame still ends with an error, and the
+    next one is made."""
     case, backend, spans = four_bundles(), GpuFrames(SimulatedDevice), []
     for _ in range(2):
         recorder = Recorder()
@@ -288,7 +288,7 @@ def test_image_and_psf_are_compared_while_a_device_works(monkeypatch: pytest.Mon
 
 
 def test_what_the_cpu_is_asked_for_where_it_does_the_work() -> None:
-    """Its kernels, which are not compiled for a frame of the device; and what a frame starts from comes along."""
+    """Its kernels, which a frame of the device does not need; the draft from which a frame starts is passed on."""
     asked: list[Any] = []
 
     class Asked(CpuFrames):
@@ -312,7 +312,7 @@ def test_what_the_cpu_is_asked_for_where_it_does_the_work() -> None:
 
 
 def test_tabulated_spots_are_the_cpus() -> None:
-    """That is said once, not of every frame."""
+    """This is reported once, not for every frame."""
     warnings: list[str] = []
     case = four_bundles()
     psf = tabulated(case.psf, 2, (2, 2))
@@ -333,14 +333,14 @@ def test_events_are_not_captured() -> None:
 
 
 def test_an_image_that_ends_before_the_psf_does() -> None:
-    """What counts is the image's shape, not the one the PSF was made for."""
+    """The image's shape counts, not that for which the PSF was made."""
     case = four_bundles()
     small = Image(case.image.pix[:150, :110], case.image.ivar[:150, :110])
     assert_as_on_cpu(by_host_core(small, case.psf, CONFIG, banded_part), extract(small, case.psf, CONFIG))
 
 
 def test_a_psf_that_was_read_again_is_the_same() -> None:
-    """With a fibre that the validator drops anew in every frame, and another name: memory, streams and tables stay."""
+    """With a fibre that the validator drops in every frame, and another name: memory, streams and tables stay."""
     case = four_bundles()
     y = case.psf.y.coeff.copy()
     y[7, 1] = np.nan
@@ -353,11 +353,11 @@ def test_a_psf_that_was_read_again_is_the_same() -> None:
 
 
 def test_a_psf_that_was_changed_in_place_is_another() -> None:
-    """Nothing that was made of the arrays as they were serves the next frame."""
+    """Nothing that was made from the earlier arrays serves the next frame."""
     case = four_bundles()
     psf, backend = deepcopy(case.psf), GpuFrames(SimulatedDevice, core=HostCore)
     extract(case.image, psf, CONFIG, backend=backend)
-    psf.x.coeff[1, 0] += 0.25        # of none of the fibres that the decay is measured on
+    psf.x.coeff[1, 0] += 0.25        # in none of the fibres on which the decay is measured
     moved = replace(case.psf, x=replace(case.psf.x, coeff=psf.x.coeff.copy()))
     fresh = GpuFrames(SimulatedDevice, core=HostCore)
     assert_same(extract(case.image, psf, CONFIG, backend=backend), extract(case.image, moved, CONFIG, backend=fresh))
@@ -387,7 +387,7 @@ def test_another_psf_takes_the_place_of_the_one_before() -> None:
 
 @pytest.mark.parametrize(("most", "share"), [(4, 0.8), (4, 0.55), (1, 0.7), (1, 0.4)])
 def test_out_of_memory_halves_the_pieces_and_changes_no_bit(most: int, share: float) -> None:
-    """One piece of four bundles becomes two, then four; of pieces of one bundle there is one at a time, in the end."""
+    """One piece of four bundles becomes two, then four; finally pieces of one bundle are done one at a time."""
     wanted = SimulatedDevice()
     with_device(wanted, most=most, core=HostCore)
     device = SimulatedDevice(int(share * wanted.peak))
@@ -397,8 +397,8 @@ def test_out_of_memory_halves_the_pieces_and_changes_no_bit(most: int, share: fl
 
 
 def test_out_of_memory_in_the_middle_of_a_frame() -> None:
-    """What a core allocates while pieces are in flight: everything is done again, smaller, in the memory that the first
-    attempt had."""
+    """What a core allocates while pieces are in flight: everything is repeated in smaller pieces, in the memory of the
+    first attempt."""
     class Hungry(HostCore):
         runs = 0
 
@@ -416,7 +416,7 @@ def test_out_of_memory_in_the_middle_of_a_frame() -> None:
 
 
 def test_a_frame_that_failed_leaves_nothing_to_the_next() -> None:
-    """What was queued of it is waited for, and its memory given back, before another frame begins."""
+    """Its queued work is awaited, and its memory given back, before another frame begins."""
     class Fails(HostCore):
         broken = True
 
@@ -459,7 +459,7 @@ def test_fibres_that_the_core_gives_up_are_done_on_the_cpu() -> None:
 
 
 def test_bins_without_a_pixel_in_fibres_that_the_cpu_does() -> None:
-    """Rows of the CCD that are masked: every fibre has bins that are EMPTY, whoever decorrelates it."""
+    """Masked rows of the CCD: every fibre has EMPTY bins, whoever decorrelates it."""
     ivar = four_bundles().image.ivar.copy()
     ivar[60:90] = 0
     image = replace(four_bundles().image, ivar=ivar)
@@ -532,7 +532,7 @@ def test_upside_down_and_a_dropped_fibre() -> None:
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_band_that_no_core_knows_is_the_cpus(passes: int) -> None:
-    """Bins of 0.42 Angstrom are too close for it. Rows are the CPU's to the last bit, and no core was asked."""
+    """Bins of 0.42 Angstrom are too narrow for it. Rows are bitwise the CPU's, and no core was called."""
     device, (image, psf) = SimulatedDevice(), struck()
     config = ExtractConfig((6020.0, 6024.0, 0.42), tolerance=1e-2, passes=passes, nspec=10)
     frame, cpu = (extract(image, psf, config, backend=backend) for backend in (GpuFrames(lambda: device), None))
@@ -544,7 +544,7 @@ def test_a_band_that_no_core_knows_is_the_cpus(passes: int) -> None:
 
 
 def test_every_kernel_was_launched() -> None:
-    """So that none of them is only declared."""
+    """So that none is only declared."""
     device = SimulatedDevice()
     image = four_bundles().image
     with_device(device, core=HostCore)
@@ -568,8 +568,8 @@ def test_bits_do_not_depend_on_how_streams_take_turns(seed: int) -> None:
 
 @pytest.mark.parametrize("verb", ["upload", "download"])
 def test_the_simulated_device_notices_a_copy_beside_the_stream(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the pixels, or of the rows, on a stream of their own that waits for nothing: else the test above shows
-    nothing. (New pixels that overtake the piece before them, rows that are made while they go down.)"""
+    """A copy of the pixels or of the rows on its own stream, without a wait: otherwise the previous test shows nothing.
+    (New pixels that overtake the previous piece, rows that are made while they are downloaded.)"""
     case, arguments = four_bundles(), (small_job(), SimpleNamespace(rank=0, size=1), Recorder())
     image = replace(case.image, pix=case.image.pix + 1)
     right = with_device(SimulatedDevice(), core=_Idle, image=image).chi2pix
@@ -587,14 +587,14 @@ def test_the_simulated_device_notices_a_copy_beside_the_stream(verb: str, monkey
 
 
 class _Idle(HostCore):
-    """A core that leaves its outputs as they are."""
+    """A core that leaves its outputs unchanged."""
 
     def _work(self, normal: Any, out: Any) -> None:
         out.status.data[:] = 0
 
 
 def test_cores_of_a_slot_work_in_the_same_memory() -> None:
-    """A frame takes no more of it than its largest pieces, however many shapes there are."""
+    """A frame needs no more memory than its largest pieces, however many shapes there are."""
     device = SimulatedDevice()
     small, large = {"a": ((20, 2), np.float64)}, {"a": ((100,), np.float64), "b": ((3,), np.int32)}
     room = Slot(device, [small, large])

@@ -1,6 +1,6 @@
-"""What a GPU does not promise: what new memory holds (what was there before), and in which order lanes run.
+"""What a GPU does not guarantee: the content of new memory, and the order of lanes.
 
-Seen was that an empty fibre's share in its neighbours' verdict had never been written.
+Once, an empty fibre's share in its neighbours' verdict had never been written.
 """
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ HELD = 0x00, 0x7F, 0xFF, 0xFB      # zeros, huge numbers, NaN, huge negative one
 
 
 def with_an_empty_fibre() -> Bundle:
-    """Fibres that touch the next ones and those after them; the middle one sees nothing."""
+    """Fibres that touch the next ones and those after them; the middle one has no light."""
     case = make_bundle(5, 60, mask="clean", wing=0.005, stamp=(7, 17), step=1.9)
     normal = case.normal
     assert normal.icov.shape[1] > 2
@@ -46,7 +46,7 @@ def test_bits_do_not_depend_on_memory_or_order(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_bits_of_a_frame() -> None:
-    """Of all kernels of the flow, image and mask included."""
+    """Of all kernels of the flow, including image and mask."""
     first, *others = (with_device(SimulatedDevice(garbage=held, order=order)) for held, order in (
         (HELD[0], None), (HELD[1], 0.0), (HELD[2], 0.382)))
     for other in others:

@@ -1,4 +1,4 @@
-"""The kernels of two passes by themselves, against the functions of passes/ that define them."""
+"""The kernels of two passes alone, against the functions of passes/ that define them."""
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,8 +25,8 @@ ERROR = 0.01
 
 
 def field(seed: int, hits: float) -> tuple[Cut, np.ndarray, np.ndarray, np.ndarray]:
-    """Pixels with bright and faint hits on the light of traces, streaks in all directions and broad light that no model
-    has, masked pixels; the model of the light, below 0 here and there; rows whose light it has; known outliers."""
+    """Pixels with bright and faint hits on the light of traces, streaks in all directions, broad light that is in no
+    model, and masked pixels; the model of the light, in places below 0; its rows of light; known outliers."""
     rng = np.random.default_rng(seed)
     x, y = np.arange(COLUMNS), np.arange(ROWS)[:, None]
     own = (200.0 * np.exp(-0.5 * ((x % 10 - 5) / 1.3) ** 2) * (1 + 3 * (y % 13 == 0)) - 3.0).astype(np.float32)
@@ -55,7 +55,7 @@ def counted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: int, closed: tuple[int, ...] = (),
            *, counts: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rejected pixels (bundles, columns, rows), states of bundles and gates of fibres after a look by the kernels.
+    """Rejected pixels (bundles, columns, rows), states of bundles and gates of fibres after a search by the kernels.
 
     counts: the light's noise is that of counts
     """
@@ -96,8 +96,8 @@ def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: in
 
 @pytest.mark.parametrize(("step", "counts"), [(1, True), (7, False), (-1, True)])
 def test_outliers(step: int, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fields of few hits and of more, where nothing is rejected; a bundle that is closed stays as it is."""
-    monkeypatch.setattr(outliers, "MOST", 0.06)       # so much light is in these small fields that no model has
+    """Fields with few hits, and with more, where nothing is rejected; a closed bundle stays unchanged."""
+    monkeypatch.setattr(outliers, "MOST", 0.06)       # so much light in these small fields is in no model
     cases = [field(seed, hits) for seed in range(150) for hits in (0.0, 0.01)]
     rejected, looks, gates = looked(cases, step, counts=counts)
     seen = {"kept": 0, "back": 0, "new": 0}
@@ -119,7 +119,7 @@ def test_outliers(step: int, counts: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_bundle_is_solved_again_only_where_it_changed() -> None:
-    """Nothing changed, hopeless, or closed already: it is done."""
+    """It is done if nothing changed, or it is hopeless or closed already."""
     looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
     looks[:, passes.CHANGES], looks[2, passes.HOPELESS] = (1, 0, 3, 3), 1
     run_lanes(passes.ask_again, 4, 1, (looks, gate, 1))
@@ -133,7 +133,7 @@ def test_what_is_beyond_any_model_once_stays_so() -> None:
 
 
 def test_a_bundle_without_hope() -> None:
-    """More stand out than a share of all good pixels, and by more than may be wrong than the same of the sure ones."""
+    """More than a share of the good pixels stand out, and of the sure ones by more than the model's error."""
     looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
     counts = np.array([(10, 5, 100, 50), (5, 5, 100, 50), (10, 2, 100, 50), (10, 5, 100, 50)], float)
     run_lanes(passes.despair, 4, 1, (looks, gate, counts, 1, 0.06))
@@ -152,8 +152,8 @@ def test_rejected_pixels_in_bits() -> None:
 
 @pytest.mark.parametrize(("dtype", "bare"), [(np.float32, False), (np.float64, False), (None, False), (None, True)])
 def test_weights(dtype: Any, bare: bool) -> None:
-    """Against simd_pixels.weigh: noise of pixels or of amplifiers that meet on the cut-out; light below 0. And against
-    the weights that the first pass judges by. Pixels that are not the bundle's own are masked."""
+    """Against simd_pixels.weigh: noise of pixels, or of amplifiers that meet on the cut-out; light below 0. And against
+    the weights by which the first pass judges. Pixels of other bundles are masked."""
     rng, columns, rows, wide, error = np.random.default_rng(2), 12, 20, 17, 0.0 if bare else 0.02
     root, light = rng.random((2, 1, columns, rows))
     root[rng.random(root.shape) < 0.2] = 0.0
@@ -216,13 +216,13 @@ def test_smooth() -> None:
     icov = np.zeros((fibres, 2, 2 * hw + 1, nwave))
     weight = 5.0 + rng.random((fibres, nwave))
     weight[1, 40:44] = weight[2] = 0.0
-    weight[3] *= 0.2        # of which less is known
+    weight[3] *= 0.2        # with less information
     for f in range(fibres):
         for k in range(hw + 1):
             pair = np.sqrt(weight[f, :nwave - k] * weight[f, k:]) * profile[k] * 0.2
             icov[f, 0, hw + k, :nwave - k] = pair
             icov[f, 0, hw - k, k:] = pair
-    icov[:, 1] = rng.random(icov[:, 1].shape)       # of neighbours: nothing of it counts
+    icov[:, 1] = rng.random(icov[:, 1].shape)       # of neighbours: it does not count
     x = 40.0 + rng.normal(0, 3, (fibres, nwave)) + 30 * (np.arange(nwave) > 150)
     x[0, [30, 90]] += 900, 60
     x[3, 100] -= 200

@@ -1,7 +1,7 @@
-"""Every kernel that is declared compiles for the GPUs of today, without one, to machine code (bench/tools/gpu_code.py).
+"""Every declared kernel compiles for today's GPUs, without one, to machine code (bench/tools/gpu_code.py).
 
-Needs NVRTC: the wheel nvidia-cuda-nvrtc-cu12 of the extra `test`, Linux only. That of CUDA 13 does as well, but no
-longer knows the V100.
+It needs NVRTC: the wheel nvidia-cuda-nvrtc-cu12 of the extra `test`, on Linux only. That of CUDA 13 works as well, but
+no longer supports the V100.
 """
 import gpu_code
 import pytest
@@ -27,7 +27,7 @@ def check_texts(kernels: tuple[TextKernel, ...], capability: tuple[int, int]) ->
                                                   for c in ((7, 0), (8, 0), (10, 0)))])
 @pytest.mark.parametrize("text", all_kernels(), ids=lambda text: text.function)
 def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> None:
-    """Teams of threads have room for all bands; one thread for those up to 9, more it does as it can."""
+    """Teams of threads have room for all bands; one thread for bands up to 9, wider ones as well as it can."""
     sized = tuple(text.sized(*numbers) for numbers in SAMPLES.get(text.name, [()]))
     found = check_texts(sized if "n" in text.kinds else text.unit, capability)
     for kernel in sized:
@@ -42,7 +42,7 @@ def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> N
 @pytest.mark.parametrize("text", [one for one in all_kernels() if "n" in one.kinds and one.module != "spots"],
                          ids=lambda text: text.function)
 def test_other_half_bands(text: TextKernel, half: int) -> None:
-    """The narrowest and the broadest band that the device takes."""
+    """The narrowest and the broadest band that the device supports."""
     sizes = [(half + extra, *(8 for _ in SAMPLES[text.name][0][1:])) for extra in WIDEN]
     if text.name == "normal.couple":
         sizes = [numbers for extra in WIDEN for numbers, _, _ in couple_launches(half + extra, 3, 11)]

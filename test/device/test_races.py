@@ -1,7 +1,7 @@
-"""Teams of the kernels in CUDA C++ with a thread for each member, under the sanitizer of threads.
+"""Teams of the kernels in CUDA C++ with a thread for each member, under the thread sanitizer.
 
-What members tell each other is there when it is read, and not overwritten before, also from one pair of a list to the
-next.
+Numbers that members exchange exist when they are read, and are not overwritten before, also from one pair of a list to
+the next.
 """
 import subprocess
 from pathlib import Path
@@ -11,9 +11,9 @@ from host_text import compiler
 
 from gpu_extract.device.cuda.text import eliminate, source, sweeps
 
-ROWS, PAIRS, LISTED, LANES = 61, 26, 10, 3      # the last row is the first of those that are worked through together
-BARRIERS = 4      # in turn: who leaves one late must not seem to have met those who wait at the next one already
-THREADS = {      # in place of a host's turns
+ROWS, PAIRS, LISTED, LANES = 61, 26, 10, 3      # the last row is the first of those that are processed together
+BARRIERS = 4      # in turn: a member that leaves one late must not seem to have met those who already wait at the next
+THREADS = {      # instead of a host's turns
     "#define LANES_OF_TEAMS(T, n, count) LANES(n, count)":
         "#define LANES_OF_TEAMS(T, n, count) for (index n = 0; n < (count); n++, all_wait())",
     "#define MEMBERS(T, t) for (int turn = 0, t; turn < T && (t = lane_step < 0 ? T - 1 - turn : turn, true); turn++)":
@@ -52,7 +52,7 @@ WAITS = "        MEMBERS(T, t) {       // all have read"
 
 
 def raced(half: int, folder: Path, broken: bool = False) -> bool:
-    """Whether members of a team go through a list with a race on what they share."""
+    """Whether members of a team that goes through a list race on shared numbers."""
     kernels = sweeps.factor.sized(half), sweeps.invert.sized(half)
     text = source(*kernels)
     for host, threads in {**THREADS, **({WAITS: WAITS.replace("MEMBERS", "ALONE")} if broken else {})}.items():

@@ -1,4 +1,4 @@
-"""Sweeps along wavelength, the text of the device compiled for the CPU, against dense algebra; and cut into tiles."""
+"""Sweeps along wavelength: the device's text compiled for the CPU, against dense algebra; also cut into tiles."""
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def band_of_lanes(seed: int = 1, nwave: int = NWAVE) -> np.ndarray:
 
 
 def slow_to_forget(nwave: int) -> np.ndarray:
-    """Condition 1e3: a row of the inverse falls by 1e-10 in some 80 bins; the worst that usual frames have."""
+    """Condition 1e3: a row of the inverse falls by 1e-10 in some 80 bins, the worst in usual frames."""
     band = np.zeros((nwave, HALF + 1, LANES))
     band[:, 0], band[:, 1] = 2.0 + 0.08 * np.arange(1, LANES + 1), -1.0
     band[nwave - 1, 1] = 0.0
@@ -47,12 +47,12 @@ def run(kernel: TextKernel, count: int, *args: Any, step: int = 1) -> None:
 
 
 def pairs_slowest(rows: np.ndarray) -> np.ndarray:
-    """Rows of lanes as arrays of listed pairs have them."""
+    """Rows of lanes in the layout of listed pairs."""
     return np.ascontiguousarray(rows.transpose(2, 0, 1))
 
 
 class Swept:
-    """Everything that is made of a band: halos, factors, a solution, the inverse; tile: None for fibres as they are."""
+    """Everything made from a band: halos, factors, a solution, the inverse; tile: None for uncut fibres."""
 
     def __init__(self, band: np.ndarray, tile: int | None = None, *, gate: np.ndarray = ONE, step: int = 1):
         nwave = len(band)
@@ -124,8 +124,8 @@ def test_inverse_in_the_band() -> None:
 @pytest.mark.parametrize(("wanted", "gate", "chosen"), [(0, None, [0, 1, 2, 3]), (2, [2, 0, 2, 1], [0, 2]),
                                                         (eliminate.LISTED, [3, 0, 2, -1], [0, 2, 3])])
 def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: list[int], columns: int) -> None:
-    """Elements up to the seventh diagonal, of all lanes, of those whose gate is open or of a list, one after the other;
-    rows end where bins do."""
+    """Elements up to the seventh diagonal, of all lanes, of those whose gate is open, or of a list in turn; rows end
+    where bins do."""
     wide, band = 7, band_of_lanes()
     swept = Swept(band, gate=np.ones(LANES, np.int32))
     rows = np.full((NWAVE, wide + 3, LANES), np.nan)
@@ -150,7 +150,7 @@ def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: li
 
 @pytest.mark.parametrize("step", [1, -1])
 def test_those_listed_are_as_all(step: int) -> None:
-    """Seven of 26 pairs, three side by side: bit by bit what a lane for each pair makes, nothing of the others."""
+    """Seven of 26 pairs, three side by side: bitwise as with a lane for each pair; nothing for the others."""
     lanes, tile, listed = 26, 4, [25, 0, 13, 2, 3, 7, 24]
     band = np.concatenate([band_of_lanes(seed) for seed in range(7)], axis=2)[:, :, :lanes].copy()
     gate, tiles = np.array(listed + [-1] * (lanes - len(listed)), np.int32), -(-NWAVE // tile)
@@ -175,7 +175,7 @@ def test_those_listed_are_as_all(step: int) -> None:
 @pytest.mark.parametrize("of", [0, device_tables.BEYOND])
 @pytest.mark.parametrize("kept", [5, 12])
 def test_poles_added_up(kept: int, of: int) -> None:
-    """Two groups of poles, the second not full, of one fibre alone. of: all, or those of corrections, alike."""
+    """Two groups of poles, the second not full, of one fibre alone. of: all, or those of corrections."""
     rng, count = np.random.default_rng(5), 20
     work, table = rng.random((2, NWAVE, kept, LANES, poles.GROUP)), np.zeros((3, device_tables.OF_RUNG))
     t, c = rng.random((2, count))
@@ -198,8 +198,8 @@ def test_poles_added_up(kept: int, of: int) -> None:
 
 @pytest.mark.parametrize("tile", [NWAVE, 4])
 def test_poles_summed_on_their_way_up(tile: int) -> None:
-    """As one after the other, to the last bit: two groups, the second one not full, of one fibre; of each pole the
-    solutions stay."""
+    """Bitwise as one after the other: two groups, the second not full, of one fibre; the solutions of each pole are
+    kept."""
     band, ndiag, width, count, table = band_of_lanes(), 2, 3, 20, np.zeros((2, device_tables.OF_RUNG))
     rng = np.random.default_rng(8)
     kept, columns = sweeps.SIDES + ndiag + 1, sweeps.SIDES + HALF + 1
@@ -226,7 +226,7 @@ def test_poles_summed_on_their_way_up(tile: int) -> None:
 
 
 def test_preconditioner() -> None:
-    """z = M^-1 r of fibres of bundles that move, with wavelength fastest, and r z tile by tile, 0 behind the last."""
+    """z = M^-1 r for fibres of bundles that iterate, with wavelength fastest, and r z by tiles, 0 after the last."""
     band = band_of_lanes(nwave=60)
     made, nwave, tile, nparts = Swept(band, 25, gate=np.ones(LANES, np.int32)), 60, 25, 5
     r, y, z = np.ascontiguousarray(made.given.T), np.full((LANES, nwave), np.nan), np.full((LANES, nwave), np.nan)
@@ -259,7 +259,7 @@ def test_a_preconditioner_in_tiles_is_that_of_whole_fibres() -> None:
 
 @pytest.mark.parametrize(("ndiag", "tile"), [(2, NWAVE), (HALF, NWAVE), (5, NWAVE), (2, 4)])
 def test_poles(ndiag: int, tile: int) -> None:
-    """Of two poles of one lane: solutions and diagonals of the inverse."""
+    """For two poles of one lane: solutions and diagonals of the inverse."""
     band, size = band_of_lanes(), device_tables.OF_RUNG
     shifts, table = (0.7, 1.9), np.zeros((2, size))
     table[1, 0], table[1, 2:4] = 2, np.array(shifts) / 3.0
@@ -286,7 +286,7 @@ def test_poles(ndiag: int, tile: int) -> None:
 @pytest.mark.parametrize("many", [1, 2])
 @pytest.mark.parametrize("factor_of_least", [1 - 1e-9, 1 + 1e-9])
 def test_definite(factor_of_least: float, many: int) -> None:
-    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say; one or two a team."""
+    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as their eigenvalues say; one or two per team."""
     band, taken = band_of_lanes(), 0.3 * band_of_lanes(2)
     asked, least = edges(dense(band), dense(taken), factor_of_least)
     asked[0, :3, 1], asked[2, :3, 1] = least, least     # never definite, and never asked: of another rung
@@ -303,8 +303,8 @@ def test_definite(factor_of_least: float, many: int) -> None:
 
 @pytest.mark.parametrize("tile", [50, 64, 299])
 def test_tiles_leave_rounding_only(tile: int) -> None:
-    """doc/method-banded.md: what a halo leaves is below 1e-16 of the diagonal; all else is the order of rounding. What
-    one halo leaves of a solution is 1e-10 times the root of the condition number, 1e3."""
+    """doc/method-banded.md: what a halo leaves is below 1e-16 of the diagonal; the rest is the order of rounding. One
+    halo leaves 1e-10 times the root of the condition number, 1e3, in a solution."""
     band, everyone = slow_to_forget(600), np.ones(LANES, np.int32)
     cut, whole = Swept(band, tile, gate=everyone), Swept(band, gate=everyone)
     assert (cut.halo[LANES:] >= 48).all() and (cut.halo < 300).all()
@@ -315,7 +315,7 @@ def test_tiles_leave_rounding_only(tile: int) -> None:
 
 
 def test_a_matrix_that_does_not_forget_is_not_cut() -> None:
-    """The second difference, whose condition is 1e5: halos reach back to the first row, and nothing is lost."""
+    """The second difference, with condition 1e5: halos extend back to the first row, and nothing is lost."""
     band = np.zeros((400, HALF + 1, LANES))
     band[:, 0], band[:, 1] = 2.0, -1.0
     band[-1, 1] = 0.0
@@ -338,8 +338,8 @@ def test_tiles_fit_partial_sums() -> None:
 
 
 def test_gauge() -> None:
-    """What a band says of its fibre against its matrix, chunk by chunk and group by group; of the fibres that are
-    active alone. The rows behind the band's are not looked at."""
+    """The numbers of a fibre's band against its matrix, by chunks and groups; only of active fibres. Rows after the
+    band's are not used."""
     nwave, reach = 137, HALF + 2
     rng, chunks = np.random.default_rng(9), -(-nwave // measure.CHUNK)
     s, u = (np.full((nwave, reach + 1, LANES), np.nan) for _ in range(2))

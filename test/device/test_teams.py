@@ -1,4 +1,4 @@
-"""Recursions of wide half-bands, which teams of threads work on, against dense algebra and one thread a lane."""
+"""Recursions of wide half-bands, which teams of threads compute, against dense algebra and one thread per lane."""
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,8 @@ EPS = np.finfo(float).eps
 
 
 def spectra(half: int, nwave: int, cond: float) -> np.ndarray:
-    """Bands (nwave, half + 1, LANES) of products of overlapping profiles, with noise of their own in every lane, their
-    condition numbers about `cond`."""
+    """Bands (nwave, half + 1, LANES) of products of overlapping profiles, with different noise in every lane, and
+    condition numbers of about `cond`."""
     rng = np.random.default_rng(half)
     profile = np.exp(-0.5 * (np.arange(half + 1) - 0.5 * half)**2 / (0.12 * half)**2)
     band = np.zeros((nwave, half + 1, LANES))
@@ -38,7 +38,7 @@ def dense(band: np.ndarray, lane: int = LANE) -> np.ndarray:
 
 
 def run(kernel: TextKernel, count: int, *args: Any, step: int = 1, alone: bool = False) -> None:
-    """alone: by one thread a lane."""
+    """alone: with one thread per lane."""
     run_lanes(replace(kernel, wide=kernel.wide + alone * 100), count, step, args)
 
 
@@ -58,7 +58,7 @@ class Swept:
 
 
 def test_who_is_a_team() -> None:
-    """Half-bands that fit into the registers of a thread, and those whose columns no team holds, are one thread's."""
+    """Half-bands that fit into the registers of a thread, and those whose columns no team holds, have one thread."""
     assert [sweeps.factor.sized(half).threads for half in (9, 10, 13, 14, 29, 30, 61, 62)] == [
         1, 16, 16, 32, 32, 64, 64, 1]
     assert [sweeps.poles_up.sized(half, ndiag).threads for half, ndiag in ((9, 20), (10, 5), (10, 14), (10, 30))] == [
@@ -68,7 +68,7 @@ def test_who_is_a_team() -> None:
 
 
 def test_how_many_teams_are_at_work_at_once() -> None:
-    """Of an inverse, in warps: 512 registers of a scheduler are 4, 3 or 2 times what a member needs."""
+    """For an inverse, in warps: the 512 registers of a scheduler are 4, 3 or 2 times what a member needs."""
     halves = 9, 12, 18, 19, 22, 23, 39, 40, 43, 44, 61
     assert [sweeps.invert.sized(half).at_once for half in halves] == [8, 16, 16, 12, 12, 12, 12, 8, 8, 8, 8]
     assert [sweeps.poles_up.sized(half, 5).at_once for half in halves] == [8, 16, 16, 16, 16, 12, 12, 12, 12, 8, 8]
@@ -107,7 +107,7 @@ def slow_to_forget(half: int, nwave: int) -> np.ndarray:
 
 @pytest.mark.parametrize("half", HALVES)
 def test_as_one_thread(half: int) -> None:
-    """The same halos, and numbers but for the order of sums; a bin without weight, and one that is its neighbour's."""
+    """The same halos, and numbers except for the order of sums; one bin has no weight, one equals its neighbour."""
     band = spectra(half, 300, 1e3)
     for a in range(half + 1):
         for row in (140, 200, 201):
@@ -143,7 +143,7 @@ def test_a_matrix_that_does_not_forget_is_not_cut() -> None:
 
 @pytest.mark.parametrize("half", [12, 20])
 def test_bits_depend_on_no_order(half: int) -> None:
-    """Neither of lanes nor of members, who come from the last to the first where lanes do."""
+    """Of lanes or of members, who run from last to first if lanes do."""
     first, *others = (Swept(spectra(half, 150, 1e3), 50, step=step) for step in (1, -1, 7, 11))
     for other in others:
         for name in ("halo", "low", "inverse"):
@@ -159,7 +159,7 @@ def test_the_shortest_halo_is_twice_what_is_enough() -> None:
 
 @pytest.mark.parametrize("half", [12, 20])
 def test_poles_store_their_tiles_alone(half: int) -> None:
-    """Halos that are far too short leave what every tile makes of its rows, in any order."""
+    """With halos that are far too short, rows are still those of their own tiles, in any order."""
     nwave, tile, band = 90, 30, spectra(half, 90, 1e3)
     table, columns, lanes = np.zeros((1, device_tables.OF_RUNG)), sweeps.SIDES + half + 1, 3 * LANES
     table[0, :3] = 1, 0.0, 0.01
@@ -181,7 +181,7 @@ def test_poles_store_their_tiles_alone(half: int) -> None:
 @pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29), (40, 5)])
 @pytest.mark.parametrize("tile", [60, 17])
 def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
-    """Of two poles of one lane: solutions and diagonals of the inverse."""
+    """For two poles of one lane: solutions and diagonals of the inverse."""
     nwave, band = 60, spectra(half, 60, cond)
     shifts, table = (0.7 * band.max() / cond, 0.3 * band.max()), np.zeros((2, device_tables.OF_RUNG))
     table[1, 0], table[1, 2:4] = 2, np.array(shifts) / 3.0
@@ -212,7 +212,7 @@ def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
 @pytest.mark.parametrize("factor_of_least", [1 - 1e-6, 1 + 1e-6])
 @pytest.mark.parametrize("half", HALVES)
 def test_definite(half: int, factor_of_least: float) -> None:
-    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as far as their eigenvalues say."""
+    """S - c, S + b U and S - (1 - g) diag(S): definite exactly as their eigenvalues say."""
     nwave, band = 70, spectra(half, 70, 1e4)
     taken = 0.3 * band[:, :, ::-1] + 0.1 * band
     asked, _ = edges(dense(band), dense(taken), factor_of_least)

@@ -1,4 +1,4 @@
-"""Kernels in CUDA C++ that work on spots, pixels and bands, compiled for the CPU, against what is obvious."""
+"""Kernels in CUDA C++ for spots, pixels and bands, compiled for the CPU, against obvious formulas."""
 from itertools import product as pairs_of
 from math import erf, exp, pi, sqrt
 
@@ -51,7 +51,7 @@ def pixels_of(y0: np.ndarray, x0: np.ndarray, f: int, j: int) -> list[tuple[int,
 
 
 def placed(spots: np.ndarray) -> np.ndarray:
-    """Spots (fibres, pixels, bins) as they lie: sections of bins, columns, rows, bins; NaN where there is no bin."""
+    """Spots (fibres, pixels, bins) in their layout: sections of bins, columns, rows, bins; NaN if there is no bin."""
     fibres, _, nwave = spots.shape
     made = np.full((fibres, NY, NX, places_of(nwave)), np.nan)
     made[..., :nwave] = spots.reshape(fibres, NY, NX, nwave)
@@ -59,7 +59,7 @@ def placed(spots: np.ndarray) -> np.ndarray:
 
 
 def unplaced(spots: np.ndarray, nwave: int) -> np.ndarray:
-    """The same backwards."""
+    """The reverse."""
     return spots.transpose(0, 3, 2, 1, 4).reshape(len(spots), NY * NX, -1)[..., :nwave]
 
 
@@ -72,7 +72,7 @@ def test_names_that_no_header_has(name: str, words: str) -> None:
 
 
 def test_arguments_go_by_their_names() -> None:
-    """A launch's own come first, a string stands for what is known by that name; null stays null."""
+    """A launch's own come first, a string stands for the argument known by that name; null stays null."""
     kernel, known = quality.bins_of_row, dict.fromkeys(quality.bins_of_row.arguments, 1) | {"tops": 2, "other": 3}
     assert kernel.arguments[:2] == ("ranges", "y0") and len(kernel.arguments) == len(kernel.travelling)
     assert kernel.bound({"ranges": None, "y0": "tops", "rows": 5}, known) == (None, 2, 1, 1, 1, 1, 5, 1)
@@ -104,8 +104,8 @@ def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.M
 
 
 def test_pixels() -> None:
-    """chi2 of every pixel, the model image, and what bins make of them; cut-outs that end before the arrays do, and
-    spots beyond their edges."""
+    """chi2 of every pixel, the model image, and the results for bins; cut-outs that end before the arrays do, and spots
+    beyond their edges."""
     (y0, x0), rng, rows, columns = positions(2), np.random.default_rng(3), 24, 15
     cuts = np.array([[2, 1, 21, 13], [0, 0, 24, 12]])
     single = rng.random((2 * NFIBRE, NY * NX, NWAVE)).astype(np.float32)
@@ -154,7 +154,7 @@ def test_pixels() -> None:
 
 @pytest.mark.parametrize("step", [1, 5])
 def test_between(step: int) -> None:
-    """The couplings of every fibre with those on both sides, of a bundle that moves and one that has arrived."""
+    """The couplings of every fibre with those on both sides, in a bundle that iterates and one that has converged."""
     rng, hw, nd, fibres = np.random.default_rng(7), 3, 3, 2 * NFIBRE
     icov, z, moved = rng.random((fibres, nd, 2 * hw + 1, NWAVE)), rng.random((fibres, NWAVE)), np.zeros((fibres, NWAVE))
     state, wanted = np.full((2, gradients.STATE), 7.0), np.zeros((fibres, NWAVE))
@@ -170,8 +170,8 @@ def test_between(step: int) -> None:
 
 
 def test_who_goes_on() -> None:
-    """Bundles whose error did not become smaller for PATIENCE steps, unless it is above CLOSE times the tolerance; how
-    many solutions of a piece have not ended. The last bundle has none."""
+    """Bundles whose error did not fall for PATIENCE steps stop, unless it is above CLOSE times the tolerance; how many
+    solutions of a piece have not ended. The last bundle has none."""
     count, aim, wait = 5, 1e-3, gradients.PATIENCE
     state, gate = np.full((count, gradients.STATE), 9.0), np.array([0, 0, 0, 0, 1], np.int32)
     errors = np.array([5.0, 1.1 * gradients.CLOSE * aim, 0.9 * gradients.CLOSE * aim, 0.9 * aim, 1.0])
@@ -189,7 +189,7 @@ def test_who_goes_on() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_look(dtype: type) -> None:
-    """What is seen of two bundles' pixels: in their columns alone, without masked pixels and those behind the end."""
+    """The extremes of two bundles' pixels: in their columns alone, without masked pixels and those after the end."""
     rng, rows, lookers, size = np.random.default_rng(8), 9, 32, 60
     places = np.array([[0, 6, 1, 5, rows], [0, 5, 0, 5, rows]])
     pixels = rng.random((2, 2, size)).astype(dtype)
@@ -230,8 +230,8 @@ def test_middles() -> None:
 
 @pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, eliminate.LISTED), (1, eliminate.WIDER)])
 def test_product_and_share(distance: int, wanted: int) -> None:
-    """U = G Z G^T against dense matrices: of all pairs, of those that count, of those of a list, two side by side, of
-    those whose fibre needs more, of each as many diagonals as it does; where Z has rows that are wider still."""
+    """U = G Z G^T against dense matrices: for all pairs, those that count, those of a list, two side by side, and those
+    whose fibre needs more, each with its own number of diagonals; also if rows of Z are wider."""
     hw, half, nwave, lanes, size = 2, *((13, 33, 6) if wanted == eliminate.WIDER else (3, 11, 9)), 3
     listed = wanted == eliminate.LISTED
     rng, width, wide = np.random.default_rng(5), 2 * hw + 1, 2 * hw + half
@@ -287,8 +287,8 @@ def test_product_and_share(distance: int, wanted: int) -> None:
 
 
 def test_sums_of_poles() -> None:
-    """Sums of the vectors of a group's poles, and what each pole has of those of the sums; the second group, of which
-    three poles are in two sums; of a fibre that has a second group, not of others."""
+    """Sums of the vectors of a group's poles, and each pole's part of those of the sums; the second group, with three
+    poles in two sums; for a fibre with a second group, not for others."""
     nwave, lanes, kept, sides, group, here, rank = 6, 3, 5, sweeps.SIDES, 1, 3, 2
     rng, many, most = np.random.default_rng(11), sweeps.GROUP, sweeps.RANK
     facts, flags = known(lanes, STATUS=[Status.GOOD, Status.FAILED, Status.GOOD], RUNG=[1, 1, 0])
@@ -308,8 +308,8 @@ def test_sums_of_poles() -> None:
 
 @pytest.mark.parametrize(("distance", "few"), [(1, 2), (2, 2), (1, 5)])
 def test_what_the_band_does_not_hold(distance: int, few: int) -> None:
-    """G^T v of pairs, and E v = (band of U) v - G of what was solved for; of the vectors of a group's sums that a fibre
-    has, two or five. Whose factor solves: that of the fibre, or, in a chain, of the pair."""
+    """G^T v of pairs, and E v = (band of U) v - G times the solution; for the vectors of a group's sums of a fibre, two
+    or five. The factor is that of the fibre or, in a chain, of the pair."""
     hw, half, nwave, lanes, size, chained = 2, 3, 11, 6, 3, 7
     rng, group, sides, many = np.random.default_rng(6), 1, sweeps.SIDES, sweeps.RANK
     blocks = rng.random((nwave, 2 * hw + 1, lanes))
@@ -352,7 +352,7 @@ def test_what_the_band_does_not_hold(distance: int, few: int) -> None:
 
 
 def integral(order: int, u: float) -> float:
-    """Of a Hermite polynomial times the normal density, up to u and a constant."""
+    """The integral of a Hermite polynomial times the normal density, up to u and a constant."""
     lower = hermeval(u, np.eye(order + 1)[max(order - 1, 0)])
     return 0.5 * erf(u / sqrt(2)) if order == 0 else -exp(-0.5 * u * u) / sqrt(2 * pi) * float(lower)
 
@@ -373,8 +373,8 @@ def core_of(numbers: np.ndarray, core: int, coeff: np.ndarray, corner: tuple[int
 @pytest.mark.parametrize("cores", [((3, 5, 0), (0, 0, 0)), ((3, 5, 1), (2, 3, 0)), ((2, 3, 0), (4, 2, 1))])
 @pytest.mark.parametrize("tail", [0, 1])
 def test_spots(cores: tuple[tuple[int, int, int], ...], tail: int, rows: int) -> None:
-    """One core or two, cut or not, with a tail; all rows together, and in parts: spots, as they are and whitened, what
-    makes their sum 1, weights and right sides. Cut-outs that end before the arrays do, spots beyond their edges."""
+    """One core or two, cut or not, with a tail; all rows together, and in parts: spots, plain and whitened, their
+    scale, weights and right-hand sides. Cut-outs that end before the arrays do, spots beyond their edges."""
     rng, fibres, ncoef, columns, high = np.random.default_rng(6), 2 * NFIBRE, 4, 15, 24
     firsts = 13, 13 + cores[0][0] * cores[0][1]
     nseries = firsts[1] + cores[1][0] * cores[1][1]

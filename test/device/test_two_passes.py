@@ -1,5 +1,5 @@
-"""Two passes over a frame on a device that is simulated, against the CPU's, and against themselves in every other way
-of working. The kernels by themselves: test_pass_kernels.py."""
+"""Two passes over a frame on a simulated device, compared with the CPU, and with themselves under every other way of
+working. test_pass_kernels.py tests the kernels alone."""
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -54,8 +54,8 @@ def on_device() -> Frame:
 
 def with_device(device: SimulatedDevice, *, image: Image | None = None, psf: PsfModel | None = None,
                 config: ExtractConfig = CONFIG, dtype: Any = np.float64, **options: Any) -> Frame:
-    """The frame by a device; all its memory must come back. core: None: one of the CPU, so that nothing but the passes
-    differs."""
+    """The frame by a device; all its memory must come back. core: None: one of the CPU, so that only the passes
+    differ."""
     psf = psf or struck()[1]
     options["core"] = options.get("core") or host_core(lambda: prepare(psf, config))
     backend = GpuFrames(lambda: device, **options)
@@ -67,11 +67,10 @@ def with_device(device: SimulatedDevice, *, image: Image | None = None, psf: Psf
 
 def assert_as_on_cpu(frame: Frame, cpu: Frame, *, by_cpu: Sequence[int] = (),
                      limits: Sequence[float] = (5e-9, 1e-9, 1e-9)) -> None:
-    """Flux in sigma, ivar and R of 99.9 % of the bins; the same pixels rejected, the same masks.
+    """Flux in sigma, ivar and R of 99.9 % of the bins; the same rejected pixels and masks.
 
-    The light expected of a pixel is kept in single precision: where two sums of it lie on both sides of a rounding, its
-    variance differs by 6e-8, and that of a bin by some 1e-9.
-    by_cpu: first fibres of bundles of which it has made any
+    A pixel's expected light is in single precision: if two sums of it round differently, its variance differs by 6e-8,
+    and that of a bin by some 1e-9. by_cpu: first fibres of bundles that the CPU may do
     """
     seen = cpu.pixmask_fraction < 0.5
     off = in_sigma(frame, cpu.flux)[seen], relative(frame.ivar, cpu.ivar)[seen], np.abs(
@@ -94,7 +93,7 @@ def assert_as_on_cpu(frame: Frame, cpu: Frame, *, by_cpu: Sequence[int] = (),
 
 
 def test_as_on_the_cpu() -> None:
-    """By the device's core, whose own differences these are beside masks of which so few bins are full."""
+    """By the device's core, which itself differs this much beside masks in so few bins."""
     frame, cpu = with_device(SimulatedDevice(), core=BandedCore), on_cpu()
     assert_as_on_cpu(frame, cpu, limits=(1e-8, 2e-9, 2e-9))
     assert_as_on_cpu(on_device(), cpu)
@@ -113,7 +112,7 @@ def test_settings(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"keep_cosmics": True}])
 def test_lines_that_the_model_misses(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two bins, which are given the error of that, beside hits."""
+    """Between two bins, which get the corresponding error, beside hits."""
     image, psf = struck()
     light, lines = np.zeros(image.shape), np.arange(6015.0, 6070.0, 13.0)
     add_to_image(light, make_spots(psf, (10, 20), lines), np.full((10, len(lines)), 3e4))
@@ -126,7 +125,7 @@ def test_lines_that_the_model_misses(settings: dict[str, Any], monkeypatch: pyte
 
 
 def test_read_noise_of_amplifiers_and_pixels_as_double() -> None:
-    """Four of them, which meet on the bundles."""
+    """Four amplifiers, which meet on the bundles."""
     image, psf = struck()
     cards = (*image.cards, *(Card(f"OBSRDN{name}", value, "") for name, value in zip("ABCD", (2.5, 3.0, 3.5, 4.0),
                                                                                   strict=True)))
@@ -152,7 +151,7 @@ def test_tails(radius: float) -> None:
 
 
 def test_beyond_the_edges_of_the_ccd() -> None:
-    """Bins off it at both ends, where light that no pixel has counts in what a model may be wrong by."""
+    """Bins off it at both ends: light without a pixel counts in the model's possible error."""
     image, psf = struck()
     low, high = psf.wavelength_range
     config = replace(CONFIG, wavelength=(low + 1.0, min(low + 70.0, high), 0.85), tolerance=1e-3)
@@ -166,7 +165,7 @@ def test_beyond_the_edges_of_the_ccd() -> None:
 
 
 def test_bright_bundles_beside_bent_traces() -> None:
-    """Pixels that the next bundle's fibres cross are left out: of those many stood out, and no hit was found."""
+    """Pixels that the next bundle's fibres cross are left out: many of those stood out, and no hit was found."""
     psf = struck()[1]
     coeff = psf.x.coeff.copy()
     coeff[:, 2] += 6.0
@@ -189,7 +188,7 @@ def test_bits_do_not_depend_on_pieces_or_slots(most: int, slots: int) -> None:
 @pytest.mark.parametrize("options", [{"order": 0.0}, {"order": 0.382}, {"garbage": 0x00}, {"garbage": 0x7F},
                                      {"garbage": 0xFF}, {"seed": 1}, {"seed": 2}])
 def test_bits_do_not_depend_on_what_a_device_may_do(options: dict[str, Any]) -> None:
-    """Order of lanes, what memory held, streams that run ahead; with tails as well, which have kernels of their own."""
+    """Order of lanes, previous content of memory, streams that run ahead; also with tails' own kernels."""
     assert_same(with_device(SimulatedDevice(**options), most=1, slots=2), on_device())
     psf = with_tail(struck()[1], 0.0003)
     tailed = with_device(SimulatedDevice(**options), psf=psf, config=TAILED, most=1, slots=2)
@@ -202,7 +201,7 @@ def with_tails() -> Frame:
 
 
 class Ranks(Comm):
-    """Ranks that are threads: what one tells travels packed."""
+    """Ranks that are threads: messages are packed."""
 
     def __init__(self, rank: int, all_of: Any):
         self.rank, self.size, self._all = rank, len(all_of.items), all_of
@@ -224,7 +223,7 @@ class Ranks(Comm):
 
 
 def by_ranks(size: int, psf: PsfModel, config: ExtractConfig, memory: Sequence[int], **options: Any) -> Frame:
-    """The frame by so many ranks, each with a device of its own with so much memory."""
+    """The frame by this many ranks, each with its own device with this much memory."""
     image, job = struck()[0], _job(struck()[0], psf, config, 1, np.float64)
     parts: list[Any] = [[] for _ in range(size)]
     all_of = type("All", (), {"items": [None] * size, "barrier": threading.Barrier(size, timeout=300)})()
@@ -247,7 +246,7 @@ def by_ranks(size: int, psf: PsfModel, config: ExtractConfig, memory: Sequence[i
 
 @pytest.mark.parametrize("size", [2, 4, 5])
 def test_bits_do_not_depend_on_ranks(size: int) -> None:
-    """Their bundles tell each other of the light on their pixels, of tails too; a rank too many has none."""
+    """Their bundles exchange the light on their pixels, including tails; a surplus rank has none."""
     memory = [1 << 34] * size
     frame = by_ranks(size, struck()[1], CONFIG, memory, core=host_core(lambda: prepare(struck()[1], CONFIG)))
     assert_same(frame, on_device())
@@ -258,7 +257,7 @@ def test_bits_do_not_depend_on_ranks(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_fibres_have_the_bits_of_the_whole_frame(size: int) -> None:
-    """Of two bundles; those beside them are drafted for their light, by ranks that have nothing else to do too."""
+    """For two bundles; those beside them are drafted for their light, also by ranks without other work."""
     psf = with_tail(struck()[1], 0.0003)
     config, core = replace(TAILED, specmin=8, nspec=4, model=False), host_core(lambda: prepare(psf, TAILED))
     part = by_ranks(size, psf, config, [1 << 34] * size, core=core)
@@ -268,7 +267,7 @@ def test_fibres_have_the_bits_of_the_whole_frame(size: int) -> None:
 
 
 def test_a_rank_without_memory_takes_part() -> None:
-    """It works on the CPU, and tells the others of its light; one that has to begin anew has been told."""
+    """It works on the CPU, and sends its light to the others; a rank that starts again has received theirs already."""
     psf = with_tail(struck()[1], 0.0003)
     frame = by_ranks(2, psf, TAILED, [100_000, 1 << 34], core=host_core(lambda: prepare(psf, TAILED)))
     cpu = by_cpu(struck()[0], psf, TAILED)
@@ -284,14 +283,14 @@ def test_without_memory_the_cpu_does_it() -> None:
 
 
 def test_with_little_memory_in_small_pieces() -> None:
-    """Down to one bundle after another: what the frame keeps of its passes is the same, and its slots are smaller."""
+    """Down to one bundle at a time: the frame keeps the same of its passes, and its slots are smaller."""
     device = SimulatedDevice()
     with_device(device)
     assert_same(with_device(SimulatedDevice(device.peak * 3 // 4)), on_device())
 
 
 def test_one_frame_after_another() -> None:
-    """Graphs of both passes, replayed; nothing is left of the frame before. A recorder that watches wants none."""
+    """Graphs of both passes, replayed; nothing is left of the previous frame. With a recorder there are none."""
     (image, psf), device = struck(), SimulatedDevice(seed=1)
     config = replace(CONFIG, keep_odd=True)
     backend = GpuFrames(lambda: device, core=host_core(lambda: prepare(psf, config)), most=1, slots=2)
@@ -324,7 +323,7 @@ def test_odd_pixels(dtype: Any) -> None:
 
 
 def test_bundles_that_the_device_cannot_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU drafts one, whose light goes up; and makes its spectra, of what the device knows of the others."""
+    """The CPU drafts one, whose light is uploaded, and makes its spectra from the device's light of the others."""
     honest = drafts.is_cpus
     monkeypatch.setattr(drafts, "is_cpus", lambda facts, fibres, *args: fibres[0] == 5 or honest(facts, fibres, *args))
     assert_as_on_cpu(with_device(SimulatedDevice(), threads=2), on_cpu(), by_cpu=[5])
@@ -334,7 +333,7 @@ def test_bundles_that_the_device_cannot_draft(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("tailed", [False, True])
 def test_bundles_that_the_device_cannot_finish(tailed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU has what the device has left of the first pass."""
+    """The CPU gets the device's results of the first pass."""
     honest = frames.is_cpus
     monkeypatch.setattr(frames, "is_cpus", lambda facts, fibres, *args: fibres[0] == 10 or honest(facts, fibres, *args))
     image, psf = struck()
@@ -347,7 +346,7 @@ def test_bundles_that_the_device_cannot_finish(tailed: bool, monkeypatch: pytest
 
 
 def test_bright_hits_are_found_in_the_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that the CPU finds in it, and no faint ones; the CPU is told of them where it has to finish a bundle."""
+    """Those that the CPU finds in it, and no faint ones; the CPU gets them if it has to finish a bundle."""
     image, psf = struck()
     pix, rng = image.pix.copy(), np.random.default_rng(4)
     pix[rng.integers(60, 130, 20), rng.integers(0, image.shape[1], 20)] += 10.0 ** rng.uniform(1.5, 5.0, 20)
@@ -393,7 +392,7 @@ def test_bundles_that_do_not_converge_are_the_cpus(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_solution_that_no_model_can_be_made_of_is_the_cpus() -> None:
-    """Light of 1e34 electrons, in a pixel that is not taken as odd."""
+    """Light of 1e34 electrons, in a pixel that does not count as odd."""
     image, psf = struck()
     pix = image.pix.copy()
     pix[96, 30:34] = 1e34
@@ -404,7 +403,7 @@ def test_a_solution_that_no_model_can_be_made_of_is_the_cpus() -> None:
 
 
 def test_fibres_that_the_core_gives_up() -> None:
-    """The CPU makes them of the pixels as the device has seen them; their bundles' masks have all bits."""
+    """The CPU makes them from the device's pixels; their bundles' masks have all bits."""
     image, psf = struck()
     job = prepare(psf, CONFIG)
     frame, cpu = with_device(SimulatedDevice(seed=3), core=host_core(lambda: job, (1, 4)), most=1, slots=2), on_cpu()
