@@ -1,4 +1,4 @@
-"""The arguments of the Python API: units that would be lost, and what is of another kind, is said in one line."""
+"""The arguments of the Python API: units that would be lost, and wrong types, are reported in one line."""
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -96,7 +96,7 @@ def test_what_is_no_image_psf_or_setting(made):
     ("recorder", "must be a Recorder of gpu_extract.perf.recorder, or None"), ("comm", "must be of gpu_extract.ranks"),
     ("backend", "must be GpuFrames(CupyDevice) of gpu_extract.device for a GPU, or None for the CPU")])
 def test_what_takes_part_in_the_work(made, name, said):
-    """A word, a class in place of an object of it, and None, which is what is usual."""
+    """A word, a class in place of an instance, and None, which is the default."""
     for other, is_of in (("gpu", "of type str"), (GpuFrames, "the class GpuFrames"), (np.ones(2), "of type ndarray")):
         assert refused(extract, made.image, made.psf, CONFIG, **{name: other}).startswith(f"{name} is {is_of}, {said}")
     usual, frame = (extract(made.image, made.psf, CONFIG, **given) for given in ({}, {name: None}))
@@ -104,7 +104,7 @@ def test_what_takes_part_in_the_work(made, name, said):
 
 
 def test_words_are_no_flags(tmp_path, made):
-    """check="no" was as good as True."""
+    """check="no" once counted as True."""
     path = tmp_path / "i.fits"
     write_simulation(made, path)
     for name in ("check", "fibermap", "noise"):
@@ -159,14 +159,14 @@ def test_settings_whose_square_is_no_number():
 
 
 def test_diagonals_have_an_upper_limit():
-    """The banded core has kernels of its own for each number of them: those for a thousand take hours to compile."""
+    """The banded core has separate kernels for each number of them: those for a thousand take hours to compile."""
     assert ExtractConfig(CONFIG.wavelength, ndiag=64).ndiag == 64
     assert ExtractConfig(CONFIG.wavelength, ndiag=150, core="dense").ndiag == 150
     assert "ndiag is 65, must lie between 0 and 64" in refused(ExtractConfig, CONFIG.wavelength, ndiag=65)
 
 
 def test_psfs_that_contradict_themselves(made):
-    """They gave chi2 of 3e38, fibres that were each a bundle of its own, or an exception from within."""
+    """They once gave chi2 of 3e38, single fibres as bundles, or an internal exception."""
     psf = made.psf
     for bundle in (psf.bundle.tolist(), psf.bundle.astype(float)):
         assert np.array_equal(replace(psf, bundle=bundle).bundle, psf.bundle)

@@ -1,4 +1,4 @@
-"""Bundles whose spots overlap are told of: the overlap, the pairs of fibres, and what it does to a frame."""
+"""Bundles whose spots overlap are reported: the overlap, the pairs of fibres, and the effect on a frame."""
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ NFIBRE = 7
 
 
 def in_two(psf: PsfModel, first: int) -> PsfModel:
-    """The same traces, the fibres from `first` on in a bundle of their own."""
+    """The same traces, with the fibres from `first` on in their own bundle."""
     return replace(psf, bundle=(np.arange(psf.nfibre) >= first).astype(int))
 
 
@@ -71,7 +71,7 @@ def test_bundles_apart_and_whole_ones_are_not_told_of():
 
 
 def test_every_edge_of_the_bundles_that_are_extracted_counts():
-    """Also that of a bundle which is not; the closest is said, in the PSF's numbers where a fibre is dropped."""
+    """Also that to a bundle that is not; the closest is reported, in the PSF's numbers if a fibre is dropped."""
     psf = apart(apart(oracle.make_psf("v3", NFIBRE, (360, 70), first_row=20), 2, 0.1), 6, 0.05)
     assert "fibres 3 and 4 " in too_close(*planned(psf, replace(CONFIG, bundlesize=2)))[0]
     assert "fibres 5 and 6 " in too_close(*planned(psf, replace(CONFIG, bundlesize=6)))[0]
@@ -85,7 +85,7 @@ def test_every_edge_of_the_bundles_that_are_extracted_counts():
 
 
 def test_a_frame_is_off_by_the_overlap_and_says_so():
-    """By that much of the other fibre's light: what is told of is what it does, and further passes mend it."""
+    """By that much of the other fibre's light: the warning states the effect, and further passes remove it."""
     psf, config = oracle.make_psf("v3", NFIBRE, (360, 70), first_row=20), replace(CONFIG, core="dense")
     case = oracle.make_case(psf, config, pad=60, noise=False)
     image = replace(case.image, ivar=np.full(case.image.shape, 0.1))

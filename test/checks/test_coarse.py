@@ -1,4 +1,4 @@
-"""Bins that are too broad: what is said of them is what they lose."""
+"""Bins that are too broad: the warning states what they lose."""
 import re
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpu_extract.spots import make_spots
 
 
 class Listening(Recorder):
-    """Keeps what it is warned of."""
+    """Records warnings."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -29,7 +29,7 @@ class Listening(Recorder):
 @pytest.mark.parametrize("step", [1.5, 2.0, 4.0, 8.0])
 @pytest.mark.parametrize("family", ["v3", "table"])
 def test_the_flux_of_a_smooth_spectrum_is_as_small_as_is_said(family: str, step: float) -> None:
-    """Spots of 1.8 rows; a spectrum of 100 electrons in each fifth of an Angstrom. To 0.01, of rounded percents."""
+    """Spots of 1.8 rows; a spectrum of 100 electrons in each fifth of an Angstrom. To 0.01, for rounded percentages."""
     psf = oracle.make_psf(family, 2, (210, 30))
     wave = np.arange(6010.0, 6150.0, 0.2)
     light = oracle.expected_image(psf, range(2), wave, np.full((2, len(wave)), 100.0), psf.shape)

@@ -1,4 +1,4 @@
-"""Longer pads where masks leave little of the cores of a fibre's spots."""
+"""Longer pads if masks leave little of the cores of a fibre's spots."""
 import numpy as np
 import pytest
 
@@ -14,8 +14,8 @@ from gpu_extract.spots import add_to_image, centres, make_spots
 
 
 def test_masked_cores_ask_for_a_longer_pad():
-    """A column masked along a trace at the end of the range leaves wings, which reach farther; what masks leave good
-    changes nothing: cosmics, fibres without any pixel, or a column elsewhere."""
+    """A column masked along a trace at the end of the range leaves wings, which reach farther; masks that leave enough
+    change nothing: cosmics, fibres without any pixel, or a column elsewhere."""
     psf = oracle.make_psf("tails", 5, (460, 56), first_row=130)
     wavelength, good = (6088.0, 6112.0, 0.8), np.ones(psf.shape)
     decay = measure_decay(psf, wavelength, 1e-8)
@@ -36,14 +36,14 @@ def test_masked_cores_ask_for_a_longer_pad():
     assert pad(column(0)) == pad(column(2)) == decay.beyond
     assert pad(column(4)) > 1.5 * decay.beyond
     assert pad(0 * good) == decay.beyond
-    for illegal in (np.nan, np.inf, -1.0):      # refused elsewhere, in words of its own
+    for illegal in (np.nan, np.inf, -1.0):      # refused elsewhere, with its own message
         assert pad(np.where(column(4) > 0.0, illegal, 0.0)) == decay.beyond
 
 
 @pytest.mark.parametrize(("columns", "found"), [
     ((-2, -1, 0, 1, 2), [2]), ((0,), [2]), ((1, 2), []), ((-2, -1), [])])
 def test_the_light_of_cores_is_looked_at(columns, found):
-    """A fibre counts where its cores have lost more than a quarter of their light, as with the column in the middle."""
+    """A fibre counts if its cores have lost more than a quarter of their light, as with the column in the middle."""
     psf = oracle.make_psf(nfibre=5, shape=(364, 60), first_row=14)
     y, x = (place[2] for place in np.rint(centres(psf, (0, 5), np.arange(6002.0, 6198.0, 0.1))).astype(int))
     ivar = np.ones(psf.shape)
@@ -55,7 +55,7 @@ def test_the_light_of_cores_is_looked_at(columns, found):
 
 @pytest.mark.parametrize(("family", "nfibre", "step"), [("v3", 3, 0.8), ("tails", 1, 0.5)])
 def test_little_that_tells_asks_for_a_longer_pad(family, nfibre, step):
-    """No core is masked whole where every second row is (the first case), or errors vary by a hundred from pixel to
+    """No core is wholly masked if every second row is (the first case), or if errors vary by a hundred from pixel to
     pixel; light from beyond the pad of good pixels still reaches the ends: bins are those of a longer range."""
     psf = oracle.make_psf(family, nfibre)
     wave, rng = np.arange(*psf.wavelength_range, step), np.random.default_rng(5)

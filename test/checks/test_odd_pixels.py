@@ -1,4 +1,4 @@
-"""Pixels without sense: which are taken as masked, which never, that they move nothing else, and that bins say so."""
+"""Odd pixels: which pixels are treated as masked, which never; nothing else moves, and bins are flagged."""
 from dataclasses import replace
 from functools import cache
 
@@ -54,7 +54,7 @@ def odd_of(image: Image, psf=None, most=None) -> list[tuple[int, int]]:
 
 @cache
 def places() -> dict[str, tuple[int, int]]:
-    """Pixels: on a trace at its faintest, between traces, in the brightest core, and a corner where no light is."""
+    """Pixels: on a trace at its faintest, between traces, in the brightest core, and in a corner without light."""
     case = inner_case()
     y, x = (np.rint(c).astype(int) for c in centres(case.psf, (0, WHOLE), case.wave[30:-30]))
     on = case.image.ivar[y, x]
@@ -66,10 +66,10 @@ def places() -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("where", ["trace", "between", "core"])
 @pytest.mark.parametrize("value", [1e6, -1e6, 1e8, 1e12, 1e18, 3e38, 1e200])
 def test_a_huge_pixel_moves_nothing_but_what_touches_it(where, value):
-    """It is masked to the last bit, and every bin that touches it says so.
+    """It is masked bitwise, and every bin that touches it is flagged.
 
-    Beyond the measured pad a masked pixel leaves nothing either: the decay is measured with errors of 100 sigma, and
-    one pixel of a frame that is masked moves no bin by as much.
+    Beyond the measured pad a masked pixel has no effect either: the decay is measured with errors of 100 sigma, and one
+    masked pixel of a frame moves no bin by as much.
     """
     case, place = inner_case(), places()[where]
     image = replace(case.image, pix=changed(case.image.pix, place, value))
@@ -118,7 +118,7 @@ WRONG = {"huge": (1e9, 1.0), "much ivar": (0.0, 1e9), "NaN": (np.nan, 1.0), "iva
 @pytest.mark.parametrize("place", [(0, 12), (63, 12), (30, 9), (30, 51), (30, 20), (10, 12), (49, 49)])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_the_cut_has_not_seen_is_looked_at(wrong, place, dtype):
-    """Rows 10 to 49 and columns 12 to 49 are in a cut, columns 9 to 51 are looked at: a pixel anywhere is found."""
+    """Rows 10 to 49 and columns 12 to 49 are in a cut, columns 9 to 51 are searched: a pixel anywhere is found."""
     rng = np.random.default_rng(2)
     pix, ivar = rng.normal(size=(64, 64)).astype(dtype), np.ones((64, 64), dtype)
     y, x = np.meshgrid([10, 40], [12, 40], indexing="ij")
@@ -128,7 +128,7 @@ def test_what_the_cut_has_not_seen_is_looked_at(wrong, place, dtype):
     image = Image(pix, ivar)
     cut = make_cut(image, y, x, (10, 10))
     assert not none_odd(image, slice(9, 52), 2.0, cut.inside, cut.seen)
-    # the switch keeps what is huge, and illegal numbers are told of all the same
+    # the switch keeps huge values; illegal numbers are still reported
     illegal = wrong not in ("huge", "much ivar")
     assert none_odd(image, slice(9, 52), None, cut.inside, cut.seen) != illegal
     ivar[place] = 0.0
@@ -147,7 +147,7 @@ def test_a_cut_says_what_is_largest_in_it():
 
 
 def test_the_switch_keeps_them_as_they_are():
-    """And then no bin is marked: what is made of them is what the numbers say."""
+    """No bin is then flagged: results are what the numbers say."""
     case, place = inner_case(), places()["between"]
     image = replace(case.image, pix=changed(case.image.pix, place, 1e6))
     frame = frame_of(image, keep_odd=True)
@@ -181,9 +181,9 @@ def test_the_largest_ivar_is_that_of_the_read_noise_or_of_the_image():
 
 
 def test_rows_of_a_sample_that_are_masked_say_nothing_of_the_rest():
-    """Ivars were judged by the few good pixels of such rows, and a frame's good ones were odd."""
+    """Ivars were once judged by the few good pixels of such rows, and a frame's good ones were odd."""
     ivar = np.ones((2000, 100))
-    ivar[5::12] = 0.0                                    # all rows of the sample, but for a column that is noisy
+    ivar[5::12] = 0.0                                    # all rows of the sample, except for a noisy column
     ivar[:, 7] = 1e-3 * ivar[:, 7]
     ivar[5::12, 7] = 1e-3
     assert most_ivar(Image(np.zeros_like(ivar), ivar)) == pytest.approx(100.0)
@@ -195,7 +195,7 @@ def test_rows_of_a_sample_that_are_masked_say_nothing_of_the_rest():
 
 @pytest.mark.parametrize("good", [0, 1, 3, 99, 100, 150, 5000])
 def test_images_of_one_ivar_or_few_pixels_lose_nothing(good):
-    """Honest noise and one bright pixel among few: there is nothing that it could be judged against."""
+    """Honest noise, and one bright pixel among few: there is nothing to judge it by."""
     rng = np.random.default_rng(good)
     ivar = np.zeros((400, 60))
     ivar.ravel()[rng.choice(ivar.size, good, replace=False)] = 0.04
@@ -210,9 +210,9 @@ def test_images_of_one_ivar_or_few_pixels_lose_nothing(good):
 @pytest.mark.parametrize("honest", [True, False])
 @pytest.mark.parametrize("what", ["star", "line"])
 def test_no_star_and_no_line_is_ever_caught(family, what, honest):
-    """A star and lines, or one line in the dark, of 1e6 electrons; saturated, too; also with ivar of the dark alone.
+    """A star and lines, or one line in the dark, of 1e6 electrons; also saturated; also with ivar of the dark alone.
 
-    With that, the line is 4e4 sigma, 2 to 400 times what is far: only its shape speaks for it.
+    With that, the line is 4e4 sigma, 2 to 400 times the limit: only its shape saves it.
     """
     psf = oracle.make_psf(family, nfibre=WHOLE, shape=(364, 60), first_row=14)
     wave = np.arange(6002.0, 6198.0, 0.8)
@@ -249,7 +249,7 @@ def test_frames_in_use_have_none(shared, image, psf, fibres):
 
 
 def test_the_sharpest_spot_is_that_of_the_stamps():
-    """Against a Gaussian in closed form: the centre pixel against 24 around, at the worst place in its pixel."""
+    """Against a Gaussian in closed form: the centre pixel against 24 around it, at the worst position in its pixel."""
     from scipy.special import erf
 
     psf = oracle.make_psf("v3", nfibre=3, shape=(364, 40), first_row=14)
@@ -264,7 +264,7 @@ def test_the_sharpest_spot_is_that_of_the_stamps():
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("core", CORES)
 def test_what_is_no_number_is_an_error_of_one_line(wrong, keep, core):
-    """NaN where ivar is above 0 ended in a scipy ValueError."""
+    """NaN with ivar above 0 once ended in a scipy ValueError."""
     case = inner_case()
     value = {"nan": np.nan, "inf": np.inf, "minus inf": -np.inf, "negative ivar": -0.1, "nan ivar": np.nan,
              "infinite ivar": np.inf}[wrong]
@@ -301,7 +301,7 @@ def test_any_memory_layout(layout):
 
 
 def test_two_huge_pixels_beside_each_other():
-    """A pair is as sharp as one in the sum over its neighbours; what is beyond all light is odd in any company."""
+    """In the sum over neighbours a pair is as sharp as one; what is beyond all light is odd in any company."""
     case = inner_case()
     for values in ((1e6, 1e18), (1e18, 1e18)):
         pix = case.image.pix.copy()
@@ -322,7 +322,7 @@ def test_bins_that_touch_them_pixel_by_pixel():
 
 
 def test_wanted_fibres_and_wavelengths_change_nothing():
-    """A bundle is looked at as a whole: a part of it has the same odd pixels, and the same bits."""
+    """A bundle is searched as a whole: a part of it has the same odd pixels, and the same bits."""
     case, place = inner_case(), places()["trace"]
     image = replace(case.image, pix=changed(case.image.pix, place, 1e6))
     whole, part = frame_of(image), frame_of(image, specmin=3, nspec=2)

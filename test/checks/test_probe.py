@@ -1,4 +1,4 @@
-"""Pads are measured: the distance they give leaves less than was asked for, and little more is taken."""
+"""Pads are measured: the resulting distance leaves less than the tolerance, and is not much too long."""
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -44,7 +44,7 @@ def widened(psf, factor):
 
 @pytest.mark.parametrize("family", oracle.FAMILIES)
 def test_pads_grow_with_what_is_asked_for(family):
-    """Each ten times smaller tolerance asks for some bins more, for x and for patches; patches need fewer."""
+    """Each ten times smaller tolerance needs some bins more, for x and for patches; patches need fewer."""
     psf = oracle.make_psf(family)
     decays = [measure_decay(psf, RANGE, tolerance) for tolerance in (1e-4, 1e-6, 1e-8)]
     for rough, fine in pairwise(decays):
@@ -65,11 +65,11 @@ def test_broad_spots_ask_for_more():
     ("v3", 0.8, [192], True), ("v3", 0.45, [192, 320], True), ("gh2", 0.5, [192, 320, 640], True),
     ("tails", 0.25, [192, 320, 640, 1280], False)])
 def test_longer_stretches_are_asked_where_light_reaches_far(family, step, lengths, seen, monkeypatch):
-    """Of the stretches the first in which all of the decay is seen decides, or one that holds all bins of the PSF."""
+    """The first stretch that contains all of the decay decides, or one with all bins of the PSF."""
     psf, asked, windows = oracle.make_psf(family), [], ideal.windows
 
     def noted(psf, wavelength, bins):
-        asked.extend([bins] if bins > 2 else [])      # two bins tell the broadest fibre
+        asked.extend([bins] if bins > 2 else [])      # two bins distinguish the broadest fibre
         return windows(psf, wavelength, bins)
 
     monkeypatch.setattr(ideal, "windows", noted)
@@ -93,8 +93,8 @@ def test_what_is_carried_is_the_canonical_correlation():
 
 
 def test_all_that_is_left_out_counts_together():
-    """Where bins are hardly told apart, those beyond a pad amount to more together than C of one bin says: BOSS spots
-    at 0.8 Angstrom were off by 9.5e-8 sigma, and are by 1.6e-8 with 22 bins more."""
+    """If bins are hardly distinguished, those beyond a pad together have a larger effect than C of one bin shows: BOSS
+    spots at 0.8 Angstrom were off by 9.5e-8 sigma, and are by 1.6e-8 with 22 bins more."""
     psf, wavelength = oracle.make_psf("tails"), (6050.0, 6114.0, 0.5)
     found = measure_decay(psf, wavelength, 1e-8)
     for pad, limit in ((found.beyond, SAFETY_CUT * 1e-8), (found.patch, SAFETY_PATCH * 1e-8)):
@@ -107,7 +107,7 @@ def test_all_that_is_left_out_counts_together():
 
 @pytest.mark.parametrize("family", ["v3", "gh2"])
 def test_one_broad_fibre_decides_wherever_it_is(family):
-    """The pad of all is that of the broadest. Without it, that fibre was off by 3e-6 and 1e-7 sigma."""
+    """The pad of all is that of the broadest. Without this, that fibre was off by 3e-6 and 1e-7 sigma."""
     psf = oracle.make_psf(family, 9, (210, 100))
     broad = widened(select(psf, [5]), 1.5)
     coeff = psf.cores[0].sigma_y.coeff.copy()
@@ -119,7 +119,7 @@ def test_one_broad_fibre_decides_wherever_it_is(family):
 
 
 def test_neighbours_by_their_distance():
-    """Fibres far apart need the fewest; closer ones more, up to what is allowed."""
+    """Fibres far apart need the fewest; closer ones more, up to the limit."""
     psf = oracle.make_psf("v3")
     counts = []
     for pitch in (12.0, 7.3, 5.0):
@@ -131,7 +131,7 @@ def test_neighbours_by_their_distance():
 
 
 def test_one_fibre_and_few_bins():
-    """The smallest problem has a pad too."""
+    """The smallest problem also has a pad."""
     psf = oracle.make_psf("v3", 1)
     core = replace(psf.cores[0], sigma_x=linear([[1.1]]))
     decay = measure_decay(replace(psf, cores=(core,)), (6050.0, 6051.0, 0.5), 1e-6)
@@ -139,7 +139,7 @@ def test_one_fibre_and_few_bins():
 
 
 def test_a_pad_is_as_long_as_the_decay_asks_for(shared):
-    """The red end of a broad PSF in fine steps: 314 bins. Twice as many change no flux by more than was asked for."""
+    """The red end of a broad PSF in fine steps: 314 bins. Twice as many change no flux by more than the tolerance."""
     psf = select(read_psf(shared / "data" / "psf" / "psf-gausshermite2-boss.fits"), range(2))
     config = ExtractConfig(wavelength=(9050.0, 9058.0, 0.8), core="dense")
     image = lines(psf, np.arange(8610.0, 9498.0, 0.8))
@@ -150,7 +150,7 @@ def test_a_pad_is_as_long_as_the_decay_asks_for(shared):
 
 
 def slanted(rows: float, pitch: float = 5.0):
-    """The broad PSF, its fibres close by, each next trace so many rows higher."""
+    """The broad PSF with close fibres, each trace this many rows higher than the one before."""
     psf = oracle.make_psf("gh2", 3, (460, 56), first_row=180)
     x, y = psf.x.coeff.copy(), psf.y.coeff.copy()
     x[:, 0], y[:, 0] = 20.0 + pitch * np.arange(3), y[:, 0] + rows * np.arange(3)
@@ -158,7 +158,7 @@ def slanted(rows: float, pitch: float = 5.0):
 
 
 def test_neighbours_in_other_rows_ask_for_a_longer_pad():
-    """Bins of the next fibre 28 bins beyond the end lie beside the last one: the oracle knows them."""
+    """Bins of the next fibre 28 bins beyond the end are beside the last one: the oracle includes them."""
     config = ExtractConfig(wavelength=(6050.0, 6081.0, 0.8), core="dense")
     case = oracle.make_case(slanted(20.0), config, pad=170)
     frame = extracted(case.image, case.psf, config)
@@ -167,7 +167,7 @@ def test_neighbours_in_other_rows_ask_for_a_longer_pad():
 
 
 def test_a_slant_counts_by_how_strongly_fibres_are_correlated():
-    """None where traces begin in the same rows or do not reach each other; the more the closer they are."""
+    """Not at all if traces begin in the same rows or do not reach each other; the more the closer they are."""
     straight, far, near = (measure_decay(slanted(*at), RANGE, 1e-8) for at in ((0, 5.0), (20.0, 40.0), (20.0, 5.0)))
     assert straight.aslant == far.aslant == 0 < near.aslant
     assert straight.aslant <= measure_decay(slanted(20.0, 9.0), RANGE, 1e-8).aslant < near.aslant
@@ -207,7 +207,7 @@ def test_nothing_is_solved_for_off_the_ccd():
 
 @pytest.mark.parametrize("dy", [-100.0, 200.0])
 def test_what_was_asked_for_is_solved_for_off_the_ccd(dy):
-    """However many of its own bins no fibre sees, at either end."""
+    """However many of the requested bins are off the CCD for all fibres, at either end."""
     psf = moved(oracle.make_psf("v3", 5), dy, 0.0, (300, 56))
     whole = make_plan(psf, ExtractConfig(wavelength=(6050.0, 6098.0, 0.8)), 60)
     seen, cut = touched(psf, whole.extended), on_ccd(psf, whole)
@@ -216,7 +216,7 @@ def test_what_was_asked_for_is_solved_for_off_the_ccd(dy):
 
 
 def touched(psf, wave):
-    """Whether a pixel of some fibre's spot lies on the CCD."""
+    """Whether a pixel of some fibre's spot is on the CCD."""
     y0, x0 = corners(psf, centres(psf, (0, psf.nfibre), wave))
     seen = np.zeros(len(wave), dtype=bool)
     for y, x in zip(y0, x0, strict=True):
@@ -225,7 +225,7 @@ def touched(psf, wave):
 
 
 def test_the_psf_is_looked_at_as_far_as_the_pad_reaches():
-    """A fibre whose width falls below 0 beyond the first look, within a longer pad, is dropped."""
+    """A fibre whose width falls below 0 beyond the first check, within a longer pad, is dropped."""
     psf = oracle.make_psf("gh2", 5, first_row=-20, shape=(400, 60))
     wavelength = (6180.0, 6190.0, 0.5)
     assert measure_decay(psf, wavelength, 1e-8).beyond > 220 > BEYOND
@@ -238,14 +238,14 @@ def test_the_psf_is_looked_at_as_far_as_the_pad_reaches():
 
 @pytest.mark.parametrize("measure", [measure_decay, measure_neighbours])
 def test_bins_that_cannot_be_told_from_each_other(measure):
-    """Steps of a twentieth of a pixel under spots of one pixel: said, with the step and what to do."""
+    """Steps of a twentieth of a pixel under spots of one pixel: reported with the step and the remedy."""
     psf = oracle.make_psf(oracle.FAMILIES[0])
     with pytest.raises(InputError, match=r"bins of 0.02 Angstrom cannot be told from each other.*larger step \(-w\)"):
         measure(psf, (6050.0, 6058.0, 0.02), 1e-8)
 
 
 def test_a_step_that_hides_every_bin_is_told_before_the_work():
-    """Steps that good pixels resolve say nothing; the step that is suggested is one of them, and just so."""
+    """Steps that good pixels resolve give no warning; the suggested step is just one of them."""
     psf = oracle.make_psf("v3")
     for step in (0.4, 0.8, 2.0):
         wavelength = 6050.0, 6114.0, step
@@ -284,7 +284,7 @@ def test_banded_systems_are_solved_as_by_scipy(half_band: int) -> None:
 
 @pytest.mark.parametrize("share", [1e-8, 1e-60, 1e-90, 1e-170, 1e-300])
 def test_fibres_of_which_next_to_nothing_meets(share):
-    """The correlation is as small as what couples them, down to 0, although its square is no double."""
+    """The correlation is as small as their coupling, down to 0, although its square underflows."""
     own = np.tile([0.0, 0.2, 1.0, 0.2, 0.0], (60, 1))
     sums = SimpleNamespace(icov=np.array([[own, np.full_like(own, share)], [own, np.zeros_like(own)]]))
     assert 0 <= ideal.correlation(sums, 1) < 10 * share

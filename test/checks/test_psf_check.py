@@ -1,4 +1,4 @@
-"""The PSF validator: each way a fibre can be bad, what is said of it, and that the others do not suffer."""
+"""The PSF validator: each way a fibre can be bad, the message, and that other fibres are not affected."""
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
@@ -53,12 +53,12 @@ def on_one_trace(psf: PsfModel, fibre: int) -> PsfModel:
 
 
 def turning(psf: PsfModel, fibre: int) -> PsfModel:
-    """y runs well on the wanted wavelengths (up to u = 0) and turns around at u = 0.4, within the padding."""
+    """y is good on the requested wavelengths (up to u = 0) and turns around at u = 0.4, within the padding."""
     slope = psf.y.coeff[fibre, 1]
     return with_trace(psf, "y", fibre, 2, -slope / (3 * 0.4))
 
 
-# name: (what is done to fibre i of a PSF, what is said of it)
+# name: (the change to fibre i of a PSF, the message)
 FAULTS = {
     "coefficient": (lambda p, i: with_core(p, 0, "gh", i, with_nan), "its PSF has values that are not finite"),
     "width": (lambda p, i: with_core(p, 0, "sigma_y", i, with_nan), "its PSF has values that are not finite"),
@@ -86,7 +86,7 @@ def test_a_good_psf_passes_as_it_is(family):
 @pytest.mark.parametrize("fibre", [0, 3, NFIBRE - 1])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_fibre_is_dropped_with_its_reason(fault, fibre):
-    """Only that fibre (of two on one trace the one whose trace is the other's); nothing else is touched."""
+    """Only that fibre (of two on one trace, the one on the other's trace); nothing else is affected."""
     spoil, reason = FAULTS[fault]
     psf = spoil(fresh(), fibre)
     dropped = check_psf(psf, WAVE)
@@ -102,7 +102,7 @@ def test_a_bad_fibre_is_dropped_with_its_reason(fault, fibre):
 
 
 def test_a_core_is_cut_off_at_some_width():
-    """At -1 sigma it was taken for a table."""
+    """At -1 sigma it once counted as a table."""
     psf = with_core(fresh("gh2"), 0, "nsig", 2, lambda c: c * 0 + np.array([-1.0, *np.zeros(c.shape[-1] - 1)]))
     assert check_psf(psf, WAVE) == {2: "its core is cut off at -1 sigma"}
 
@@ -135,7 +135,7 @@ def at(*x: float) -> PsfModel:
 
 @pytest.mark.parametrize(("x", "dropped"), [
     ((10, 17, 24, 31, 38, 45, 52), {}),
-    ((10, 17, 300, 31, 38, 45, 52), {2: "not left of that of fibre 3"}),       # only the one astray, not all behind it
+    ((10, 17, 300, 31, 38, 45, 52), {2: "not left of that of fibre 3"}),       # only the misplaced one
     ((300, 17, 24, 31, 38, 45, 52), {0: "not left of that of fibre 1"}),
     ((10, 17, 24, 31, 38, 45, 12), {6: "not right of that of fibre 5"}),
     ((10, 17, 17.4, 31, 38, 45, 52), {2: "not right of that of fibre 1"}),
@@ -152,7 +152,7 @@ def at(*x: float) -> PsfModel:
     ((10, 200, 210, 31, 38, 45, 52), {1: "not left of that of fibre 3", 2: "not left of that of fibre 3"}),
 ])
 def test_fibres_out_of_order(x, dropped):
-    """As many as possible are kept in order and apart."""
+    """As many as possible are kept, in order and apart."""
     got = check_psf(at(*x), WAVE)
     assert got == {i: f"its trace is {reason}" for i, reason in dropped.items()}
 
@@ -160,7 +160,7 @@ def test_fibres_out_of_order(x, dropped):
 @pytest.mark.parametrize("turn", [1, -1])
 @pytest.mark.parametrize(("i", "j"), [*permutations(range(6), 2)])
 def test_a_fibre_with_the_trace_of_another_is_never_kept(i, j, turn):
-    """Fibre i on the trace of j, and the two in each other's place; all others are kept."""
+    """Fibre i on the trace of j, and the two swapped; all others are kept."""
     x = np.linspace(10, 45, 6)[::turn, None]
     copied, swapped = x.copy(), x.copy()
     copied[i], swapped[[i, j]] = x[j], x[[j, i]]
@@ -192,7 +192,7 @@ def test_what_remains_is_closed_up(family):
 
 @cache
 def without(core: str) -> tuple[oracle.Case, Frame]:
-    """A case of a PSF that has no fibre 3, and its frame."""
+    """A case with a PSF without fibre 3, and its frame."""
     case = oracle.make_case(remaining(fresh(), {3}), CONFIG, pad=60)
     return case, extracted(case.image, case.psf, replace(CONFIG, core=core))
 
@@ -200,7 +200,7 @@ def without(core: str) -> tuple[oracle.Case, Frame]:
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_dropped_fibre_does_not_lose_the_frame(fault, core):
-    """Its row: nothing, with the bits that say so. The others are to the last bit those of a PSF without it."""
+    """Its row has no data, with the bits that say so. The others are bitwise those with a PSF without it."""
     case, reference = without(core)
     frame = extracted(case.image, FAULTS[fault][0](fresh(), 3), replace(CONFIG, core=core))
     assert list(frame.notes["dropped"]) == [3]
@@ -213,7 +213,7 @@ def test_a_dropped_fibre_does_not_lose_the_frame(fault, core):
 
 @cache
 def broad(dropped: tuple[int, ...]) -> tuple[oracle.Case, Frame]:
-    """A case with the light of the broad PSF's other fibres, and what the oracle makes of exactly these."""
+    """A case with the light of the broad PSF's other fibres, and the oracle's result for exactly these."""
     config = ExtractConfig(wavelength=(6050.0, 6075.2, 1.4), tolerance=1e-13)
     case = oracle.make_case(remaining(fresh("gh2"), dropped), config, pad=60)
     return case, oracle.oracle_extract(case.image, case.psf, config, pad=60)
@@ -222,7 +222,7 @@ def broad(dropped: tuple[int, ...]) -> tuple[oracle.Case, Frame]:
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("dropped", [(3,), (2, 3), (0, 6), (1, 3, 5)])
 def test_fibres_on_both_sides_of_a_dropped_one_are_coupled(dropped, core):
-    """A broad PSF: spots of the next but one, and of the next but two, overlap. Bounds as in test_against_oracle.py."""
+    """A broad PSF: spots of second and third neighbours overlap. Bounds as in test_against_oracle.py."""
     case, reference = broad(dropped)
     psf = fresh("gh2")
     for fibre in dropped:
@@ -238,7 +238,7 @@ def test_fibres_on_both_sides_of_a_dropped_one_are_coupled(dropped, core):
 
 @pytest.mark.parametrize("asked", [(1, 1), (1, 2), (0, 4)])
 def test_a_range_of_fibres_may_be_dropped(asked):
-    """The rows that were asked for, whatever is in them; what is said of bundles goes by the PSF's numbers."""
+    """The requested rows, whatever is in them; messages about bundles use the PSF's numbers."""
     case, psf = oracle.make_case(fresh(), CONFIG, pad=60), fresh()
     for fibre in (0, 1, 4):
         psf = FAULTS["coefficient"][0](psf, fibre)
@@ -256,7 +256,7 @@ def test_a_range_of_fibres_may_be_dropped(asked):
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("fibre", [0, NFIBRE - 1])
 def test_the_first_and_the_last_fibre_may_be_dropped(fibre, core):
-    """Decay and coupling are measured on fibres that are there."""
+    """Decay and coupling are measured on existing fibres."""
     psf = FAULTS["coefficient"][0](fresh(), fibre)
     case = oracle.make_case(remaining(fresh(), {fibre}), CONFIG, pad=60)
     frame = extracted(case.image, psf, replace(CONFIG, core=core))
@@ -271,7 +271,7 @@ def test_the_first_and_the_last_fibre_may_be_dropped(fibre, core):
     ((52, 45, 38, 31, 24, 17, 50), {6: "not left of that of fibre 5"}),
 ])
 def test_traces_may_run_either_way(x, dropped):
-    """Numbers may count towards decreasing x: what is astray is judged against that order."""
+    """Numbers may ascend towards decreasing x: wrong places are judged against that order."""
     got = check_psf(at(*x), WAVE)
     assert got == {i: f"its trace is {reason}" for i, reason in dropped.items()}
 
@@ -289,7 +289,7 @@ def test_a_fibre_off_the_ccd_is_so_in_a_mirror(beyond):
 
 @pytest.mark.parametrize("core", CORES)
 def test_fibres_in_reverse_are_the_same_spectra(core):
-    """The normal equations are the same but for the order of their rows: 1e-9 sigma for sums in another order."""
+    """The normal equations are the same except for the order of their rows: 1e-9 sigma for sums in another order."""
     psf = fresh()
     backwards = select(psf, range(NFIBRE - 1, -1, -1))
     case = oracle.make_case(psf, CONFIG)

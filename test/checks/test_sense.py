@@ -1,4 +1,4 @@
-"""Do image and PSF belong together: what is refused, what is only told, and what gives no verdict."""
+"""Whether image and PSF belong together: what is refused, what is only a warning, and what gives no verdict."""
 from dataclasses import replace
 from functools import cache
 
@@ -45,7 +45,7 @@ def beside(image: Image, psf) -> float:
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, -1.0, PITCH])
 def test_light_on_the_traces(shift):
-    """A trace may move by a pixel from night to night; a whole pitch beside, there is light under every trace."""
+    """A trace may move by a pixel from night to night; a whole pitch away, there is light under every trace."""
     psf, image = case()
     assert beside(image, moved(psf, 0.0, shift, psf.shape)) < 0.1
     assert astray(image, moved(psf, 0.0, shift, psf.shape), CONFIG) == ""
@@ -53,7 +53,7 @@ def test_light_on_the_traces(shift):
 
 @pytest.mark.parametrize("shift", [2.2, 3.6, -2.5, None])
 def test_light_beside_the_traces(shift):
-    """Moved, or (None) traces that have nothing to do with the fibres: an error, or a warning for whoever insists."""
+    """Moved, or (None) traces unrelated to the fibres: an error, or a warning with --any-psf."""
     psf, image = case()
     if shift is None:
         coeff = psf.x.coeff.copy()
@@ -70,7 +70,7 @@ def test_light_beside_the_traces(shift):
 
 @pytest.mark.parametrize(("shift", "looks"), [(0.0, [4]), (3.6, [4, 1])])
 def test_some_pairs_are_enough_where_their_verdict_is_clear(monkeypatch, shift, looks):
-    """Light on the traces is seen on a quarter of the pairs; an error is said of all of them."""
+    """Light on the traces is seen on a quarter of the pairs; an error concerns all of them."""
     psf, image = case()
     asked = []
 
@@ -118,7 +118,7 @@ def dark(name: str) -> Image:
                                   "nothing"])
 @pytest.mark.parametrize("shift", [0.0, 3.6])
 def test_without_light_there_is_no_verdict(name, shift):
-    """Nor where a few fibres are lit, or what is there is no fibre's light."""
+    """Nor if only a few fibres are lit, or the light is not that of fibres."""
     psf, _ = case()
     assert astray(dark(name), moved(psf, 0.0, shift, psf.shape), CONFIG) == ""
 
@@ -145,7 +145,7 @@ def test_masked_images_and_traces_off_them():
     ("v2-fibres000-024", "psf-r0-v2-tails", (5760, 7620, 0.8)),
     ("gh2-fibres000-024", "psf-gausshermite2-boss", (5800, 9000, 1.0))])
 def test_frames_in_use(shared, image, psf, grid):
-    """Theirs is right, and cut: a warning. Moved by two pixels it is not theirs, where the light is seen at all."""
+    """Their own image is right, and cut: a warning. Moved by two pixels it is not, if the light is seen at all."""
     made = read_image(shared / "data" / "frames" / f"preproc-{image}.fits.gz")
     model = read_psf(shared / "data" / "psf" / f"{psf}.fits")
     config = ExtractConfig(wavelength=grid)
@@ -198,7 +198,7 @@ def test_a_size_alone_is_a_warning():
 
 @pytest.mark.parametrize(("size", "told"), [((364, 200), True), ((364, 300), False), ((None, 200), False)])
 def test_a_cut_image_may_say_what_it_is_cut_out_of(size, told):
-    """As those of gpu_simulate --crop do, the one that the README's first command makes among them."""
+    """As those of gpu_simulate --crop do, including the one from the README's first command."""
     psf, image = case()
     cards = tuple(Card(key, value) for key, value in zip(("NPIX_Y", "NPIX_X"), size, strict=True) if value is not None)
     found = compare(Image(image.pix[:300], image.ivar[:300], cards), psf, CONFIG)
@@ -206,7 +206,7 @@ def test_a_cut_image_may_say_what_it_is_cut_out_of(size, told):
 
 
 def test_an_image_larger_than_its_ccd_is_not_cut_out_of_it():
-    """NPIX_X and NPIX_Y of its header notwithstanding: a transposed image has them, too."""
+    """Despite NPIX_X and NPIX_Y of its header: a transposed image has them, too."""
     psf, image = case()
     turned = Image(image.pix.T.copy(), image.ivar.T.copy(), (Card("NPIX_Y", 364), Card("NPIX_X", 200)))
     found = compare(turned, psf, replace(CONFIG, any_psf=True))
@@ -214,7 +214,7 @@ def test_an_image_larger_than_its_ccd_is_not_cut_out_of_it():
 
 
 def test_a_frame_without_data_is_told():
-    """It has the right shape, and nothing else says so in words. One column that sees light is data."""
+    """It has the right shape, and nothing else says so in words. One column with light counts as data."""
     psf, image = case()
     config = replace(CONFIG, nspec=2, wavelength=(6050.0, 6060.0, 0.8))
     for columns, told in ((slice(0), True), (slice(20, 21), False)):
@@ -241,7 +241,7 @@ def test_another_unit_is_a_warning(unit, told):
     ("electron", "1/adu2", True), ("electron", "electron2", True), ("electron", "electron", True),
     ("electron", "1/electron", True)])
 def test_a_unit_of_ivar_that_contradicts_is_a_warning(unit, of_ivar, told):
-    """A variance in place of its inverse, or one in ADU, went by without a word."""
+    """A variance in place of its inverse, or one in ADU, was once accepted silently."""
     psf, image = case()
     found = compare(replace(image, cards=(Card("BUNIT", unit),), ivar_unit=of_ivar), psf, CONFIG)
     said = [text for text in found if text.startswith(f"BUNIT of IVAR is {of_ivar}")]
@@ -284,7 +284,7 @@ def test_chi2pix_of_a_bundle_far_from_1_is_told(frame, told):
 
 @pytest.mark.parametrize(("flux", "told"), [(-1.1, 1), (-0.9, 0), (1.1, 0)])
 def test_light_below_zero_is_told(flux, told):
-    """An image times -1 passed without a word."""
+    """An image times -1 was once accepted silently."""
     frame = frame_with(1.0)
     scattered = np.linspace(-0.2, 0.2, 2000).reshape(10, 200)
     found = misfits(replace(frame, flux=flux + scattered, ivar=frame.ivar))
@@ -293,7 +293,7 @@ def test_light_below_zero_is_told(flux, told):
 
 
 def test_a_wrong_psf_of_the_same_traces_shouts():
-    """Spots twice as wide as the light: nothing but chi2pix knows."""
+    """Spots twice as wide as the light: only chi2pix shows it."""
     psf, image = case(3000.0)
     config = replace(CONFIG, nspec=5, wavelength=(6050.0, 6120.0, 0.8))
     assert "warnings" not in extracted(image, psf, config).notes
@@ -306,7 +306,7 @@ def test_a_wrong_psf_of_the_same_traces_shouts():
 @pytest.mark.parametrize("count", [1, 2, 7, 288])
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 def test_medians_are_those_of_numpy(kind, count):
-    """Of numbers near the end of what a type holds, too: the mean of two is made in double precision, of halves."""
+    """Also of numbers near the end of a type's range: the mean of two is computed in double precision, from halves."""
     rows = np.random.default_rng(count).normal(size=(5, count)).astype(kind)
     np.testing.assert_array_equal(medians(rows.copy()), np.median(rows.astype(float), axis=1))
     huge = np.full((2, count), np.finfo(kind).max, kind)

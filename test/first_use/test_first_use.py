@@ -1,4 +1,4 @@
-"""Kernels are compiled ahead, once, side by side, counted; the list of them holds what runs ask for."""
+"""Kernels are compiled ahead, once, in parallel, and counted; their list contains what runs request."""
 import json
 import os
 import subprocess
@@ -40,7 +40,7 @@ NAME = f"some.kernel.0{ENDING}"
 
 
 def run(code: str, folder: Path, *args: str, **more: str) -> list[str]:
-    """Lines that a process prints whose kernels are kept in a folder."""
+    """Lines printed by a process whose kernels are cached in a folder."""
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True,
                           env={**os.environ, "NUMBA_CACHE_DIR": str(folder), **more})
     return done.stdout.splitlines()
@@ -79,7 +79,7 @@ print(len(asked), *sorted(asked - known))
 
 
 def test_a_run_asks_for_nothing_that_is_not_in_the_list() -> None:
-    """bench/kernel_list.py looks at more runs, and makes the list."""
+    """bench/kernel_list.py examines more runs, and makes the list."""
     done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=True)
     count, *missing = done.stdout.split()
     assert int(count) > 30 and missing == []
@@ -97,12 +97,12 @@ def test_every_kernel_of_the_list_is_there_once() -> None:
 
 
 def depth(kind: object) -> int:
-    """How many tuples lie one in another in a type that is spelt."""
+    """How deeply tuples are nested in the text of a type."""
     return 1 + max(map(depth, kind[1:]), default=0) if isinstance(kind, list) and kind[0] != "array" else 0
 
 
 def test_arguments_are_no_tuples_of_tuples_of_tuples() -> None:
-    """Kernels take arrays and tuples of them; what has more parts is a named tuple of arrays and named tuples."""
+    """Kernels take arrays and tuples of them; anything with more parts is a named tuple of arrays and named tuples."""
     for kernel in all_kernels():
         for kind in json.loads(kernel.arguments):
             assert depth(kind) < (2 if isinstance(kind, list) and kind[0] == "tuple" else 3), kernel.title
@@ -274,7 +274,7 @@ def test_what_could_not_be_kept_is_claimed_no_longer(kept: Store, monkeypatch: p
 
 def test_where_nothing_can_be_kept_no_kernel_is_compiled_for_others(kept: Store,
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one tells; the rest of the list is left to whoever needs it."""
+    """The first one shows it; the rest of the list is compiled by whoever needs it."""
     made = []
 
     def compile_one(kernel: Kernel) -> None:
@@ -292,7 +292,7 @@ def test_where_nothing_can_be_kept_no_kernel_is_compiled_for_others(kept: Store,
                                                   ("spots.simd_series.evaluate", ["bool"] * 4)])
 def test_a_kernel_that_is_not_what_the_list_says_costs_nothing(place: str, arguments: list[str],
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is left to whoever needs it, with one line; the claim on it is given up."""
+    """It is compiled by whoever needs it, with one line in the log; the claim on it is released."""
     said: list[str] = []
     monkeypatch.setattr(first_use.log, "warning", said.append)
     before = turns[:]

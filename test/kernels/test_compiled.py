@@ -1,4 +1,4 @@
-"""Kernels compiled as one with all that they call: what Python, kernels and numba's own functions get."""
+"""Kernels compiled as one with everything that they call, as seen by Python, kernels and numba's own functions."""
 import ast
 import gc
 import os
@@ -145,7 +145,7 @@ def test_a_kernel_is_kept_with_its_parts(tmp_path):
 
 @CHEAPLY
 def test_what_numba_has_in_python_becomes_a_part_too():
-    """Each would be optimised, made machine code of and wrapped for its own."""
+    """Otherwise each would be optimised, compiled and wrapped separately."""
     made = []
 
     class Listener(event.Listener):
@@ -160,7 +160,7 @@ def test_what_numba_has_in_python_becomes_a_part_too():
     try:
         @njit(nogil=True)
         def kernel(a):
-            return np.zeros((a, 3, 5, 7), dtype=np.int16).ndim     # a shape and a type that no other kernel asks for
+            return np.zeros((a, 3, 5, 7), dtype=np.int16).ndim     # a shape and a type that no other kernel uses
         assert kernel(2) == 4
     finally:
         event.unregister("numba:compile", listener)
@@ -170,7 +170,7 @@ def test_what_numba_has_in_python_becomes_a_part_too():
 
 
 def text_of(kernel, *args):
-    """What was written for a function as a part."""
+    """The text of a function as a part."""
     kernel._part.compile(tuple(numba.typeof(each) for each in args))
     library, = (made.library for made in kernel._part.overloads.values())
     return str(library.modules[0])
@@ -179,7 +179,7 @@ def text_of(kernel, *args):
 @pytest.mark.parametrize("image", [np.arange(12.0).reshape(3, 4), np.arange(24.0).reshape(3, 8)[:, ::2],
                                    np.arange(12, dtype=np.int16).reshape(3, 4), np.arange(12.0).reshape(4, 3).T])
 def test_elements_are_those_of_python(image):
-    """Contiguous or not, from the end, by all kinds of integers, and set with a number of another type."""
+    """Contiguous or not, from the end, with all kinds of integers, and set to a number of another type."""
     def work(image, rows, out):
         for n in range(len(rows)):
             out[n] = image[rows[n], -1] + image[rows[n], n] * 2
@@ -212,7 +212,7 @@ def test_ranges_are_those_of_python():
 
 
 def test_references_are_counted():
-    """Each array is let go as often as it was taken, whatever way it went; a new one does not stay."""
+    """Each array is released as often as it was taken, on every path; a new one does not stay."""
     @njit()
     def part(pair, n):
         first, second = pair
@@ -240,7 +240,7 @@ def test_references_are_counted():
 
 @CHEAPLY
 def test_little_is_written():
-    """The array is counted once; a loop divides nothing; an element needs no array around it, and no room for one."""
+    """The array is counted once; a loop divides nothing; an element needs no array around it, and no memory for one."""
     @njit()
     def part(a, out, length):
         for n in range(length):
@@ -295,7 +295,7 @@ def test_variables_lives_are_found_once(monkeypatch):
     monkeypatch.setattr(postproc.PostProcessor, "run",
                         lambda self, *args, **keywords: runs.append(self) or run(self, *args, **keywords))
     njit()(lambda a, b: a + b if a > b else a - b)(1, 2)
-    assert len(runs) == 2       # after numba's rewriting, and before it is written down
+    assert len(runs) == 2       # after numba's rewriting, and before the text is written
 
 
 def test_generators_are_left_to_numba():
@@ -323,7 +323,7 @@ def test_an_error_while_writing_tells_the_line(monkeypatch):
 
 
 def test_all_kernels_have_this_decorator():
-    """A kernel, or a part, of numba's own decorator is compiled twice and more."""
+    """A kernel, or a part, with numba's own decorator is compiled twice or more."""
     found = []
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""Compiled kernels are those of the sources, whole, ours, or made anew; and the run goes on."""
+"""Cached kernels match the sources, are complete and ours, or are made anew; and the run continues."""
 import ast
 import io
 import os
@@ -40,7 +40,7 @@ def imported(path: Path) -> set[Path]:
 
 
 def test_all_that_a_kernel_is_made_from_is_digested() -> None:
-    """Whatever module asks for a cache, and what those import, and so on: helpers, intrinsics, constants."""
+    """Modules with cached functions, their imports, and so on: helpers, intrinsics, constants."""
     wanted = {path for path in PACKAGE.rglob("*.py") if "njit(" in path.read_text(encoding="utf-8")
               and "cache=True" in path.read_text(encoding="utf-8")}
     assert len(wanted) > 25
@@ -64,7 +64,7 @@ def test_an_edit_of_any_source_is_another_digest(tmp_path: Path) -> None:
     assert found[0] == kernel_digest.digest()
     for source in map(Path, list(kernel_digest.sources(str(package)))):
         text, before = source.read_bytes(), source.stat()
-        source.write_bytes(text[:-1] + b" ")                  # as long as before, and no later
+        source.write_bytes(text[:-1] + b" ")                  # with the same length, and not later
         os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
         found.append(kernel_digest.digest(str(package)))
         source.write_bytes(text)
@@ -101,7 +101,7 @@ print(int(mask[0, 0]))
 
 
 def test_an_edit_of_a_constant_in_another_file_is_used_by_the_next_run(tmp_path: Path) -> None:
-    """numba's own cache goes on with the old one."""
+    """numba's own cache keeps using the old one."""
     shutil.copytree(PACKAGE, tmp_path / "py" / "gpu_extract", ignore=shutil.ignore_patterns("__pycache__"))
 
     def run() -> list[str]:
@@ -120,7 +120,7 @@ def test_an_edit_of_a_constant_in_another_file_is_used_by_the_next_run(tmp_path:
 # ---- what is read back ----------------------------------------------------------------------------------------------
 
 class Kept:
-    """A store in a folder, and what it says."""
+    """A store in a folder, and its messages."""
 
     def __init__(self, root: Path):
         self.root, self.said = root, list[str]()
@@ -225,7 +225,7 @@ def test_a_full_disk_ends_the_keeping_and_leaves_nothing_behind(kept: Kept, monk
 
 def test_a_folder_that_can_only_be_read_is_read_and_the_next_is_written(kept: Kept, tmp_path: Path,
                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a container holds, and a site's installation."""
+    """As in a container, or a site's installation."""
     monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_relative_to(kept.root))
     store = kept.open(kept.root, tmp_path / "private")
     assert store.load(NAME) == b"content"
@@ -235,7 +235,7 @@ def test_a_folder_that_can_only_be_read_is_read_and_the_next_is_written(kept: Ke
 
 
 def test_a_folder_that_may_not_be_searched_is_passed_over(tmp_path: Path) -> None:
-    """Path.is_dir raises there, and root may search everything: so the question is asked as somebody else."""
+    """Path.is_dir raises there; root may search everything, so another user asks."""
     shut, code = tmp_path / "shut", (
         "import os, sys, pathlib, gpu_extract.kernels.kernel_store as kept\n"
         "os.getuid() or os.setuid(65534)\n"
@@ -300,7 +300,7 @@ def test_a_kernel_comes_back_or_is_made_anew(kept: Kept, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("tested", [True, False])
 def test_a_kernel_that_was_kept_is_compiled_into_others_too(kept: Kept, monkeypatch: pytest.MonkeyPatch,
                                                             tested: bool) -> None:
-    """Its bitcode is parsed then, and not before; with another version of numba, numba does it all."""
+    """Its bitcode is parsed only then; with another version of numba, numba does everything."""
     if tested and not numba_version.startswith(kernel_load.TESTED):
         pytest.skip(f"numba {numba_version} loads kernels by itself")
     store = kept.open(kept.root.with_name("kernels3"))
@@ -344,14 +344,14 @@ def test_sources_that_changed_under_a_process_are_not_kept_as_what_they_were(mon
 
 
 def test_a_function_of_a_module_that_is_not_loaded_keeps_what_it_needs() -> None:
-    """numba would import the module, which may be long."""
+    """numba would import the module, which may take long."""
     content = pickle.dumps(Rebuilt("no.such.module", ["a constant"], "gpu_extract-test-environment"))
     made = kernel_load._Unpickler(io.BytesIO(content)).load()
     assert made.consts == ["a constant"] and made.env_name == "gpu_extract-test-environment"
 
 
 class Rebuilt:
-    """Pickled as numba pickles a function's environment."""
+    """Pickled like a function's environment by numba."""
 
     def __init__(self, *arguments: object):
         self.arguments = arguments

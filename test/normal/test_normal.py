@@ -1,4 +1,4 @@
-"""The banded normal equations against A^T W A with an explicit A; the same bits however the work is cut."""
+"""The banded normal equations against A^T W A with an explicit A; the same bits for any division of work."""
 from dataclasses import replace
 from itertools import combinations_with_replacement
 
@@ -46,7 +46,7 @@ def locate(psf, image, fibres):
 
 
 def make_sums(psf, image, fibres, length, *, blocks=None):
-    """The sums of a bundle in tiles of `length` bins, each from a recipe of its own; with blocks, all from one."""
+    """The sums of a bundle in tiles of `length` bins, each from its own recipe; with blocks, all from one."""
     cut, bands = locate(psf, image, fibres)
     sums = empty_sums(fibres[1] - fibres[0], len(WAVE), bands)
     whole = recipe(psf, fibres, WAVE)
@@ -62,11 +62,11 @@ def make_sums(psf, image, fibres, length, *, blocks=None):
 
 
 def make_blocks(psf, image, fibres):
-    """Room for all spots of a bundle."""
+    """Memory for all spots of a bundle."""
     return place_blocks(recipe(psf, fibres, WAVE), locate(psf, image, fibres)[0])
 
 
-# name: PSF, CCD moved by (y, x): the last three run off the left, the lower right and all edges
+# name: PSF, CCD moved by (y, x): the last three extend off the left, the lower right and all edges
 CASES = {
     "v3": ("v3", (0, 0)), "tails": ("tails", (0, 0)), "gh2": ("gh2", (0, 0)),
     "left": ("v3", (0, -23.5)), "corner": ("tails", (-70, 20)), "small": ("gh2", (-62, -16)),
@@ -83,7 +83,7 @@ def case(request):
 
 
 def test_against_explicit_matrices(case):
-    """The oracle's A by quadrature; 1e-13 of the diagonal elements: spots differ by 1e-14 of their sum."""
+    """The oracle's A by quadrature; 1e-13 of the diagonal elements, because spots differ by 1e-14 of their sum."""
     psf, image, fibres = case
     design = oracle.design_matrix(psf, range(*fibres), WAVE, image.shape)
     w = image.ivar.ravel()
@@ -99,7 +99,7 @@ def test_against_explicit_matrices(case):
 
 
 def test_the_bands_hold_all_couplings(case):
-    """half_bands is the smallest rectangle that holds every pair of stamps that overlap, both on the CCD."""
+    """half_bands is the smallest rectangle that holds every pair of overlapping stamps, both on the CCD."""
     psf, image, fibres = case
     y0, x0 = corners(psf, centres(psf, fibres, WAVE))
     most = overlaps(y0, x0, psf.stamp, image.shape)
@@ -110,9 +110,9 @@ def test_the_bands_hold_all_couplings(case):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_bands_of_fibres_that_lie_anyhow(seed):
-    """Rows of neighbours far apart at the same wavelength, on either side; traces that lean; fibres off the CCD.
+    """Rows of neighbours far apart at the same wavelength, on either side; tilted traces; fibres off the CCD.
 
-    From 40 on traces are so long that they are looked at in several stretches first.
+    From 40 on traces are so long that they are first considered in several stretches.
     """
     random = np.random.default_rng(seed)
     long = 1 if seed < 40 else 4
@@ -132,14 +132,14 @@ def test_the_bands_of_fibres_that_lie_anyhow(seed):
     ((-10**6, 0, 30), 0),
 ])
 def test_the_bands_reach_across_fibres_that_are_elsewhere(x, reach):
-    """Spots of 20 x 20 pixels a row apart; between fibres 12 columns apart one that is not on the CCD, or far off."""
+    """Spots of 20 x 20 pixels a row apart; between fibres 12 columns apart is one that is off the CCD, or far away."""
     y0 = np.broadcast_to(np.arange(50), (len(x), 50))
     x0 = np.broadcast_to(np.array(x)[:, None], y0.shape)
     assert half_bands(y0, x0, (20, 20), (100, 100)) == (reach, 19, 19) == overlaps(y0, x0, (20, 20), (100, 100))
 
 
 def overlaps(y0, x0, stamp, shape):
-    """The largest distances (fibres, bins) of any two stamps that overlap, both on the CCD, and of two of one fibre."""
+    """The largest distances (fibres, bins) of any two overlapping stamps, both on the CCD, and of two of one fibre."""
     on = (y0 > -stamp[0]) & (y0 < shape[0]) & (x0 > -stamp[1]) & (x0 < shape[1])
     most = (0, 0, 0)
     for one, other in combinations_with_replacement(range(len(y0)), 2):
@@ -154,10 +154,10 @@ def overlaps(y0, x0, stamp, shape):
 
 @pytest.mark.parametrize("core", [1.0, 1e-3, 1e-5, 1e-7, 1e-9, 0.0])
 def test_couplings_that_are_left_out(core):
-    """Fibres whose spots meet in the stamps' outermost columns alone: FAINT bounds what is not there.
+    """Fibres whose spots meet only in the stamps' outermost columns: FAINT bounds what is left out.
 
-    core: ivar of every other fibre's core, relative to its wings'. Where it is masked, wings are all that is left of
-    its bins, and these couplings count.
+    core: ivar of every other fibre's core, relative to its wings'. If it is masked, its bins have only wings, and these
+    couplings count.
     """
     psf, shape = oracle.make_psf("v3", 5, first_row=-20), (210, 56)
     image = make_image(shape, masks=False)
@@ -192,7 +192,7 @@ def test_no_spot_on_the_ccd():
 
 @pytest.mark.parametrize("length", [1, 7, 24])
 def test_a_tile_touches_nothing_beside_its_own_bins(case, length):
-    """Another thread may be filling what lies beside: not even 0 is added there, which would show in the sign of -0."""
+    """Another thread may be filling the memory beside: not even 0 is added, which would show in the sign of -0."""
     psf, image, fibres = case
     cut, bands = locate(psf, image, fibres)
     whole = recipe(psf, fibres, WAVE)
@@ -216,7 +216,7 @@ def test_tiles_change_no_bit(case, length, apart):
 
 @pytest.mark.parametrize("length", [7, 33, 80])
 def test_the_spots_that_are_kept(case, length):
-    """In single precision, each where its block's frame says, and what scales it to the sum 1; nothing beside it."""
+    """In single precision, each at its place in its block's frame, with its scale to the sum 1, and 0 beside it."""
     psf, image, fibres = case
     cut, _ = locate(psf, image, fibres)
     kept = make_blocks(*case)
@@ -247,7 +247,7 @@ def test_symmetric_to_the_last_bit(case):
 
 
 def test_fibres_beside_change_no_bit(case):
-    """A fibre's own block, and its coupling, whoever else is in the bundle (on the common bands)."""
+    """A fibre's own block, and its coupling, whichever other fibres are in the bundle (on the common bands)."""
     psf, image, _ = case
     whole, pair = make_sums(psf, image, (1, 5), 80), make_sums(psf, image, (2, 4), 80)
     np.testing.assert_array_equal(pair.rhs, whole.rhs[1:3])
@@ -268,7 +268,7 @@ def test_what_masked_pixels_hold_is_never_looked_at(case):
 
 
 def test_single_precision_images_give_the_bits_of_double():
-    """Values that both can hold: nothing is computed in single precision."""
+    """For values that both types hold: nothing is computed in single precision."""
     psf, image = oracle.make_psf("v3"), make_image((210, 56))
     pix, ivar = image.pix.astype(np.float32), image.ivar.astype(np.float32)
     single = make_sums(psf, Image(pix, ivar), (0, 5), 80)
@@ -280,7 +280,7 @@ def test_single_precision_images_give_the_bits_of_double():
 @pytest.mark.parametrize("y0", [20, -4, 180])
 @pytest.mark.parametrize("x0", [8, -11, 31])
 def test_cut_out_is_what_spots_touch_and_forgets_masked_pixels(y0, x0):
-    """sqrt(ivar) and sqrt(ivar) pix there, zeros off the CCD and in the columns behind it, which kernels look at."""
+    """sqrt(ivar) and sqrt(ivar) pix there, zeros off the CCD and in the columns after it, which kernels read."""
     image, far = make_image((210, 56)), 30
     cut = make_cut(image, np.array([[y0, y0 + 20]]), np.array([[x0 + 4, x0]]), (11, 20))
     assert (cut.y0, cut.x0, len(cut.root)) == (y0, x0, 31)
@@ -293,7 +293,7 @@ def test_cut_out_is_what_spots_touch_and_forgets_masked_pixels(y0, x0):
 
 
 def test_spots_off_the_cut_out_count_nothing():
-    """However far off: their place is just beside the CCD, entirely within the array."""
+    """However far off: they are placed just beside the CCD, entirely within the array."""
     image = Image(np.ones((30, 30)), np.ones((30, 30)))
     far = 10**6
     y0, x0 = (np.repeat([[-far, -5, 12, 28, far]], LANE, axis=1), np.repeat([[-far, -8, 12, 28, far]], LANE, axis=1))
@@ -310,7 +310,7 @@ def test_spots_off_the_cut_out_count_nothing():
 # ---- bands narrower than a vector of four: nothing is written beside the array --------------------------------------
 
 def guarded(sums):
-    """The same sums inside a longer array of negative zeros, which lose their sign when anything is added to them."""
+    """The same sums inside a longer array of negative zeros, which lose their sign if anything is added to them."""
     icov = np.full(sums.icov.size + 256, -0.0)
     inside = icov[128:-128].reshape(sums.icov.shape)
     inside[:] = 0.0
@@ -343,7 +343,7 @@ def test_coarse_bins(step, hw):
 @pytest.mark.parametrize("slope", [5.0, 60.0, 200.0, -60.0, -200.0])
 @pytest.mark.parametrize("seen", [1, 2, 3, 5])
 def test_a_trace_that_touches_the_ccd_with_a_few_bins(slope, seen):
-    """All but a few spots lie beside the CCD, and share rows with those on it at any distance in wavelength."""
+    """All but a few spots are beside the CCD, and share rows with those on it at any distance in wavelength."""
     psf = oracle.make_psf("v3", 2, first_row=-20)
     u = 2 * (WAVE - oracle.WMIN) / (oracle.WMAX - oracle.WMIN) - 1
     last = len(WAVE) - seen if slope > 0 else seen - 1
@@ -369,7 +369,7 @@ def small_sums(weight, diagonal=1.0):
 
 
 def test_a_bin_is_judged_by_its_own_light_alone():
-    """icov_jj / weight_j, its light on the pixels that tell of it: below 1e-10 it is given up, row, column and all."""
+    """icov_jj / weight_j, its light on good pixels: below 1e-10 it is given up, with its row and column."""
     light = np.array([0.05, 0.5e-10, 2e-10, 0.05])
     weight = np.array([20.0, 1.0, 1e-9, 1e14])       # as large or small as they may be
     normal = give_up(small_sums(weight, light * weight), 0.0)
@@ -384,7 +384,7 @@ def test_a_bin_is_judged_by_its_own_light_alone():
 
 @pytest.mark.parametrize(("light", "found"), [(0.05, []), (3e-6, []), (1e-6, [1]), (0.5e-10, [])])
 def test_faint_bins_are_counted_where_bins_are_judged(light, found):
-    """Below 2e-6 a bin is faint, below 1e-10 given up; where none is faint nobody looks for them again."""
+    """Below 2e-6 a bin is faint, below 1e-10 given up; if none is faint, they are not searched for again."""
     normal = give_up(small_sums(np.ones(3), np.array([0.05, light, 0.05])), 0.0)
     assert normal.may_be_faint == bool(found)
     for each in (normal, replace(normal, may_be_faint=True)):
@@ -393,7 +393,7 @@ def test_faint_bins_are_counted_where_bins_are_judged(light, found):
 
 @pytest.mark.parametrize("family", ["v3", "tails", "gh2"])
 def test_weight_squared_is_below_icov_times_all_ivar_of_a_spot(family):
-    """What lets bins be told by their weight alone (Cauchy-Schwarz), beside masks too."""
+    """This lets bins be judged by their weight alone (Cauchy-Schwarz), also beside masks."""
     psf = oracle.make_psf(family, 3)
     image = make_image((140, 56))
     sums = make_sums(psf, image, (0, 3), 80)
@@ -403,7 +403,7 @@ def test_weight_squared_is_below_icov_times_all_ivar_of_a_spot(family):
 
 
 def test_bins_told_by_their_weight_are_not_looked_up(monkeypatch):
-    """Only fibres with a bin of little weight are, all of their bins, and all of them where a ridge is added."""
+    """Only fibres with a bin of little weight are, with all of their bins; all fibres if a ridge is added."""
     judged, judge = [], simd_bins.judge_weights
     monkeypatch.setattr(simd_bins, "judge_weights", lambda *args: judged.append(args[0].shape) or judge(*args))
     brightest = 0.05 / FAINT_LIGHT
@@ -429,7 +429,7 @@ def test_bins_told_by_their_weight_are_not_looked_up(monkeypatch):
 
 
 def test_nothing_is_added_to_what_a_bin_knows():
-    """No other bin's weight matters; a ridge is squared and added to all that have weight."""
+    """No other bin's weight matters; a ridge is squared and added to all bins that have weight."""
     weight = np.array([1e12, 1e-6, 2.0, 0.0])
     for ridge in (0.0, 0.3):
         normal = give_up(small_sums(weight, 0.04 * weight), ridge)
@@ -446,7 +446,7 @@ def test_the_rule_has_no_unit(unit):
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_bins_without_weight_are_taken_out(ridge):
-    """Diagonal 0: the solver and the cores know them by that."""
+    """Diagonal 0, which tells the solver and the cores."""
     normal = give_up(small_sums([1.0, 0.0, 1.0]), ridge)
     assert normal.icov[0, 0, 1, 1] == 0
     assert not normal.given_up.any()

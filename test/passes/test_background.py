@@ -1,4 +1,4 @@
-"""A smooth background told apart from the spectra, against least squares with every column written out."""
+"""A smooth background, separated from the spectra, against explicit least squares."""
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +33,7 @@ DEGREE = 2
 
 @pytest.fixture(scope="module")
 def problem():
-    """A small bundle, some of whose pixels are masked: job, place, blocks, equations, and A (pixels, bins) itself."""
+    """A small bundle with some masked pixels: job, place, blocks, equations, and A (pixels, bins) itself."""
     made = simulate(SimConfig(camera="tiny", seed=3, truth_grid=GRID, scattered=6.0, defects=NO_DEFECTS))
     job = prepare_job(made.psf, ExtractConfig(GRID, passes=2, background=DEGREE, keep_odd=True))
     ivar = made.image.ivar.copy()
@@ -53,14 +53,14 @@ def test_what_lies_under_the_spots_is_the_transposed_times_the_image(problem) ->
     cut, blocks, normal, dense = problem
     image = np.random.default_rng(0).standard_normal(cut.root.shape)
     slow = np.einsum("yxij,yx->ij", dense, image)
-    # spots are kept in single precision, and their sums have some 200 terms of 0.05 and less
+    # spots are in single precision, and their sums have some 200 terms of at most 0.05
     np.testing.assert_allclose(sum_under(blocks, image, normal.rhs.shape[1]), slow, atol=1e-6)
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_spectra_and_background_are_those_of_least_squares(problem, whole: bool) -> None:
-    """With all pixels known it is the least squares of both together. With some of them unknown, x is the best one for
-    the background, and what is left has no part of B where pixels are known."""
+    """With all pixels known it is the least-squares solution of both together. With some unknown, x is the best one for
+    the background, and the residual has no part of B where pixels are known."""
     cut, blocks, normal, dense = problem
     rows, columns = cut.root.shape
     known = np.array([np.full(columns, 0 if whole else 9), np.full(columns, rows if whole else rows - 12)])
@@ -86,7 +86,7 @@ def test_spectra_and_background_are_those_of_least_squares(problem, whole: bool)
 
 
 def test_a_shape_that_no_pixel_tells_of_has_no_part(problem) -> None:
-    """All pixels unknown: nothing is taken, and nothing is divided by."""
+    """All pixels are unknown: nothing is subtracted, and nothing is divided by 0."""
     cut, blocks, normal, _ = problem
     nothing = np.array([np.full(cut.root.shape[1], 9), np.full(cut.root.shape[1], 9)])
     fit = prepare(cut, nothing, DEGREE, (blocks, normal, lambda sums: _answer(normal, sums)))

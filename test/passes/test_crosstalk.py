@@ -1,4 +1,4 @@
-"""Light of other bundles and of tails beyond the stamps, against the plain definition."""
+"""Light of other bundles and of tails beyond the stamps, against the definition."""
 from dataclasses import replace
 
 import numpy as np
@@ -85,7 +85,7 @@ def test_the_scale_of_a_tail_is_what_normalised_its_stamp() -> None:
         + ((spots.x0 - centre[1])[..., None, None] + np.arange(nx)) ** 2
     tail = scale[..., None, None] * 0.002 * r2 / (CORE**2 + r2) ** (1 + INDEX / 2)
     core = (full - tail) / (full - tail).sum(axis=(2, 3), keepdims=True)
-    # what Gauss-Hermite terms have below 0 is cut off of the core alone, but not where the tail lifts it: 1e-4 of light
+    # Gauss-Hermite terms below 0 are cut off of the component alone, but not where the tail raises it: 1e-4 of light
     np.testing.assert_allclose(core, bare, atol=2e-4)
 
 

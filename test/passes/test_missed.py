@@ -1,4 +1,4 @@
-"""Pixels that a model misses are weighed by their own light, where they lie above it by more than noise does."""
+"""Pixels that a model misses are weighted by their own light, if they are above it by more than noise."""
 import numpy as np
 
 from gpu_extract.normal import Cut
@@ -8,12 +8,12 @@ from gpu_extract.passes.outliers import WRONG, Shape
 SHAPE, ERROR = Shape((0.65, 0.65, 0.42, 0.42), (4, 3), 0.18), 0.01
 NOISE, LIGHT = 9.0, 400.0
 SIGMA = np.sqrt(NOISE + LIGHT)
-MOST = (WRONG * ERROR + SHAPE.between) * LIGHT      # that a model may be wrong by
+MOST = (WRONG * ERROR + SHAPE.between) * LIGHT      # possible error of a model
 
 
 def variances(apart: dict[tuple[int, int], float], *, light: float = LIGHT, lit: float | None = None) -> np.ndarray:
-    """Of 20 x 10 pixels that are off a flat model by so much, the variance that they are given; lit: the share of light
-    in it, whose noise is that of counts; None: all of it is Gaussian."""
+    """For 20 x 10 pixels that are off a flat model by this much, the variance that they get; lit: the share of light in
+    it, whose noise is that of counts; None: all of it is Gaussian."""
     model, variance = np.full((20, 10), light, np.float32), np.full((20, 10), NOISE + max(light, 0.0))
     pix = model.astype(float)
     for place, off in apart.items():
@@ -34,19 +34,19 @@ def test_a_pixel_far_above_the_model_has_the_variance_of_its_own_light() -> None
 
 
 def test_where_the_model_is_below_zero_it_has_no_part() -> None:
-    """Own light is that of the pixel, which may be below 0 as well."""
+    """A pixel's own light may also be below 0."""
     np.testing.assert_allclose(variances({(7, 3): 340.0}, light=-300.0)[7, 3], NOISE + 40.0)
     assert (variances({(7, 3): 290.0}, light=-300.0) == NOISE).all()
 
 
 def test_a_hit_is_not_missed() -> None:
-    """By how much the model may be wrong depends on the brightest light around."""
+    """How much the model may be wrong depends on the brightest light around."""
     assert (variances({(7, 3): FAR * SIGMA + MOST + 0.1}) == NOISE + LIGHT).all()
     assert variances({(7, 3): FAR * SIGMA + MOST - 0.1})[7, 3] > 1.2 * (NOISE + LIGHT)
 
 
 def test_noise_and_what_lies_below_the_model_change_nothing() -> None:
-    """A dead pixel would be the heaviest of all by its own light."""
+    """By its own light a dead pixel would have the largest weight."""
     apart = {(7, 3): (FAR - 0.01) * SIGMA, (12, 3): -LIGHT, (14, 5): -3 * LIGHT}
     assert (variances(apart) == NOISE + LIGHT).all()
 

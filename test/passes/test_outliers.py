@@ -17,7 +17,7 @@ NONE = np.zeros((0, 2), dtype=np.int64)
 
 
 def cut_of(excess: np.ndarray, model: np.ndarray) -> Cut:
-    """Pixels that lie above the model by so much."""
+    """Pixels that are above the model by this much."""
     root = np.full(excess.shape, 1 / SIGMA)
     return Cut(root, (excess + model) * root, 0, 0)
 
@@ -56,7 +56,7 @@ def test_a_hit_is_found_from_five_and_a_half_sigma_on_a_track_by_its_pairs() -> 
 @pytest.mark.parametrize("light", [0.05, 0.3, 2.0, 20.0, 1e3, 1e6])
 @pytest.mark.parametrize("noise", [0.03, 0.5, 3.0])
 def test_errors_are_those_of_a_gaussian_that_is_exceeded_as_rarely(light: float, noise: float) -> None:
-    """Against the sum over all counts; counts are whole where there is no read noise, so to a photon."""
+    """Against the sum over all counts; counts are whole without read noise, hence to a photon."""
     sigma = np.hypot(noise, np.sqrt(light))
     for excess in np.linspace(2.5, 9, 14) * sigma:
         counts = np.arange(int(light + 60 * sigma + 60))
@@ -80,7 +80,7 @@ def test_errors_of_all_that_there_may_be() -> None:
 
 
 def test_a_photon_is_no_hit() -> None:
-    """Where 0.01 are expected there is one in every hundredth pixel; some in a pixel are a hit all the same."""
+    """If 0.01 are expected, every hundredth pixel has one; several in a pixel are still a hit."""
     model, light = np.full((60, 40), 0.01), np.full((60, 40), 0.01, np.float32)
     ends = np.array([[0], [60]]).repeat(40, axis=1)
     pix = (np.random.default_rng(1).random((60, 40)) < 0.01).astype(float)
@@ -114,13 +114,13 @@ def test_the_core_of_a_line_is_none_where_the_psf_or_the_step_explain_it() -> No
 
 
 def test_a_model_below_zero_is_no_light() -> None:
-    """Beside a cosmic x swings: what the model is below 0 by is no excess of the pixel."""
+    """Beside a cosmic x oscillates: a model below 0 is no excess of the pixel."""
     model = -hit(30.0, (30, 20))
     assert found(-model, model) == set()         # the pixels are 0
 
 
 def test_outliers_stay_as_long_as_they_lie_above_the_model() -> None:
-    """By themselves by what would make them outliers, in pairs by less."""
+    """Single ones if they would be outliers now, pairs for less."""
     known = np.array([(30, 20), (10, 10)])
     assert found(hit(6.0, (30, 20)), known=known) == {(30, 20)} and found(hit(4.5, (30, 20)), known=known) == set()
     pair = np.array([(30, 20), (31, 21), (10, 10)])
@@ -141,7 +141,7 @@ def test_rows_whose_light_the_model_does_not_have_are_left_alone() -> None:
 
 
 def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:
-    """By definition: with bins going on beyond both ends, no stamp of those, or of the last few, has a pixel there."""
+    """By definition: bins beyond both ends, or the last few, would have no pixel of a stamp there."""
     psf = psf_model("tiny", 0)
     wave = np.arange(6000.0, 6090.0, 0.8)
     part, reach = slice(30, 80), 4
@@ -173,12 +173,12 @@ def test_the_shape_of_spots_is_measured(step: float) -> None:
 
 
 def test_bins_of_which_none_reaches_a_line_between_them() -> None:
-    """A model has nothing of it, and misses all: more than any, but a number, without a division by 0."""
+    """The model misses all of it: a large finite number, without a division by 0."""
     assert shape_of(psf_model("tiny", 0), 4.0).between < shape_of(psf_model("tiny", 0), 40.0).between == 1 / DARK
 
 
 def test_the_shape_is_the_same_when_fibres_are_counted_from_the_other_side() -> None:
-    """An image in a mirror has the same outliers: in two passes its spectra differed by up to 3.9 sigma beside hits."""
+    """A mirrored image has the same outliers: its spectra once differed by up to 3.9 sigma beside hits."""
     some = replace(psf_model("b", 0), bundle=None)
     psf, other = (with_series(some, lambda series, fibres=fibres: replace(series, coeff=series.coeff[..., fibres, :]))
                   for fibres in (slice(50), slice(49, None, -1)))
@@ -201,14 +201,14 @@ def test_the_shape_is_the_same_where_wavelengths_are_counted_from_the_other_end(
 
 
 def test_the_shape_is_that_of_the_sharpest_fibre_wherever_it_is() -> None:
-    """A line of it between two bins has more left of it, and less beside its brightest pixel."""
+    """Between two bins its line leaves a larger remainder, and less beside its brightest pixel."""
     plain, sharp = shape_of(psf_model("tiny", 0), 0.85), shape_of(sharp_fibre(0.7), 0.85)
     assert sharp.between > 1.3 * plain.between
     assert all(one < 0.9 * other for one, other in zip(sharp.beside, plain.beside, strict=True))
 
 
 def sharp_fibre(scale: float) -> PsfModel:
-    """The tiny camera with one fibre whose spots are so many times as broad as they were."""
+    """The tiny camera with one fibre whose spots are this many times as broad."""
     psf = psf_model("tiny", 0)
     sigmas = {name: getattr(psf.cores[0], name) for name in ("sigma_x", "sigma_y")}
     factor = np.where(np.arange(psf.nfibre) == 4, scale, 1.0)[:, None]

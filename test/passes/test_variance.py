@@ -1,4 +1,4 @@
-"""The variance that a model of the image gives, and the read noise that is part of it."""
+"""The variance from a model of the image, and the read noise in it."""
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,7 @@ NOISE = np.array([[2.5, 2.7], [3.1, 3.3]])      # electron, of the amplifiers
 
 
 def image_of(noise: np.ndarray = NOISE, light: float = 0.0, **more) -> Image:
-    """Noise of four amplifiers, on half of the columns light, ivar made from the pixels as images have it."""
+    """Noise of four amplifiers, light on half of the columns, ivar made from the pixels as in real images."""
     every = noise.repeat(40, axis=0).repeat(30, axis=1)
     expected = np.where(np.arange(60) % 4 < 2, light, 0.0) + np.zeros((80, 1))
     pix = RNG.poisson(expected) + every * RNG.standard_normal(every.shape)
@@ -47,10 +47,10 @@ def test_read_noise_is_that_of_the_image_then_of_the_header_then_of_dark_pixels(
 
 
 def test_the_median_of_all_pixels_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 4k x 4k pixels it takes 33 ms, and every bundle asks twice."""
+    """For 4k x 4k pixels it takes 33 ms, and every bundle needs it twice."""
     found, taken, median = find_read_noise(replace(image_of(), noise=np.full((80, 60), 2.5)), 60), [], np.median
     monkeypatch.setattr(np, "median", lambda values: taken.append(values) or median(values))
-    assert found.median == found.median == 2.5 and not taken       # it was held against the dark pixels
+    assert found.median == found.median == 2.5 and not taken       # it was compared with the dark pixels
 
 
 def test_read_noise_in_another_unit_is_not_believed() -> None:
@@ -73,8 +73,8 @@ def test_an_image_in_another_unit_than_electrons_is_refused() -> None:
 
 @pytest.mark.parametrize("light", [20.0, 5000.0])
 def test_hits_say_nothing_of_the_unit(light: float) -> None:
-    """More bright pixels are hits than fibres, and IVAR is made from a model, which has no hits; one without any photon
-    noise leaves the unit open, and is refused."""
+    """Hits have more bright pixels than fibres, and IVAR is made from a model, which has no hits; an IVAR without
+    photon noise leaves the unit open, and is refused."""
     expected = np.zeros((80, 60))
     expected[:, ::12] = light
     pix, noise = RNG.poisson(expected) + 3.0 * RNG.standard_normal(expected.shape), np.full(expected.shape, 3.0)
@@ -96,7 +96,7 @@ def test_pixels_are_weighed_by_the_model(error: float) -> None:
     noise = 5.0 + RNG.random((12, 16))
     cut = Cut(np.sqrt(ivar), np.sqrt(ivar) * pix, 0, 0)
     weigh(cut, noise, own, others, error)
-    model = (own + others).astype(float)        # models are single
+    model = (own + others).astype(float)        # models are in single precision
     variance = noise + np.where(model > 0, model, 0) + (error * model) ** 2
     good = ivar > 0
     np.testing.assert_allclose(cut.root[good] ** -2, variance[good], rtol=1e-12)
@@ -105,7 +105,7 @@ def test_pixels_are_weighed_by_the_model(error: float) -> None:
 
 
 def normal_of(blocks: np.ndarray) -> Normal:
-    """Normal equations of fibres that do not know each other; blocks: (nfibre, nwave, nwave)."""
+    """Normal equations of uncoupled fibres; blocks: (nfibre, nwave, nwave)."""
     nfibre, nwave, _ = blocks.shape
     hw = 6
     icov = np.zeros((nfibre, 1, nwave, 2 * hw + 1))
@@ -116,18 +116,18 @@ def normal_of(blocks: np.ndarray) -> Normal:
 
 
 def gaussian(nwave: int) -> np.ndarray:
-    """A block of icov as Gaussian spots give it."""
+    """A block of icov from Gaussian spots."""
     apart = np.subtract.outer(np.arange(nwave), np.arange(nwave))
     return np.where(np.abs(apart) <= 6, np.exp(-apart**2 / 4.0), 0.0)
 
 
 def bands_of(block: np.ndarray) -> np.ndarray:
-    """(7, 1, nwave) its diagonals, as they are kept for each fibre."""
+    """(7, 1, nwave) its diagonals, as stored for each fibre."""
     return np.stack([np.pad(block.diagonal(k), (0, k))[None] for k in range(7)])
 
 
 def slow_left(block: np.ndarray, width: int) -> float:
-    """Variance of K (x - y) of a bin in the middle over K_jj, by matrices, where x has the covariance 1 / K."""
+    """Variance of K (x - y) of a bin in the middle over K_jj, by matrices, if x has the covariance 1 / K."""
     n = len(block)
     box = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= width // 2
     leaves = np.eye(n) - block @ (box / (box @ block).sum(axis=1, keepdims=True))
@@ -163,9 +163,9 @@ def test_the_spectrum_of_a_variance_is_smooth_but_for_its_lines() -> None:
     for row, spectrum in zip(found, x, strict=True):
         expected = slow_smooth(block, spectrum, np.ones(nwave))
         np.testing.assert_allclose(row, expected, rtol=1e-10)
-    np.testing.assert_array_equal(found[1, 37:44], x[1, 37:44] + 1)        # the line as it is
-    assert abs(found[1, 33:37].mean() - 5) < 2 and abs(found[1, 44:48].mean() - 5) < 2     # and no light of it beside
-    # what is averaged has the noise of some 15 bins: a third of a bin's own, and less
+    np.testing.assert_array_equal(found[1, 37:44], x[1, 37:44] + 1)        # the line unchanged
+    assert abs(found[1, 33:37].mean() - 5) < 2 and abs(found[1, 44:48].mean() - 5) < 2     # and no light beside
+    # averages have the noise of some 15 bins: at most a third of a bin's own
     assert found[0, 10:-10].std() < x[0, 10:-10].std() / 3
 
 
@@ -178,7 +178,7 @@ def test_what_an_average_leaves_of_noise_is_that_of_the_matrices(width: int) -> 
 
 
 def test_an_edge_that_a_wide_average_would_lose_is_kept_by_a_narrow_one() -> None:
-    """A broad bump, too broad for a line: the wide average cuts its top, so the narrow one is taken there."""
+    """A bump too broad for a line: the wide average cuts its top, so the narrow one is used there."""
     nwave, at = 120, np.arange(120)
     block = gaussian(nwave)
     x = 100 + 6 * np.exp(-0.5 * ((at - 60) / 4.0)**2) + 0.01 * RNG.standard_normal(nwave)
@@ -189,7 +189,7 @@ def test_an_edge_that_a_wide_average_would_lose_is_kept_by_a_narrow_one() -> Non
 
 
 def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> None:
-    """With only the read noise known, photon noise of a bright spectrum must not be taken for lines."""
+    """If only the read noise is known, photon noise of a bright spectrum must not count as lines."""
     nwave = 200
     block = gaussian(nwave)
     noise_of_x = np.linalg.cholesky(np.linalg.inv(block + 1e-3 * np.eye(nwave))) @ RNG.standard_normal(nwave)
@@ -201,7 +201,7 @@ def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> Non
 
 
 def test_where_no_photon_has_come_there_may_be_light() -> None:
-    """Of a bin by itself as much as one photon, of many a part of it. Noise may put x below 0; a line more."""
+    """For a single bin up to one photon, for many a part of it. Noise may put x below 0; a line more."""
     block = gaussian(80)
     x = -1e-4 * RNG.random((1, 80))
     x[0, 38:43] = -6.0, -200.0, 900.0, -200.0, -6.0
@@ -211,7 +211,7 @@ def test_where_no_photon_has_come_there_may_be_light() -> None:
 
 
 def test_photons_lacked_count_for_little_where_read_noise_hides_them() -> None:
-    """A tenth of K_jj from which on they count in full."""
+    """From a tenth of K_jj on they count in full."""
     x = -1e-4 * RNG.random((1, 80))
     x[0, 40] = -900.0
     found = smooth(normal_of(0.03 * gaussian(80)[None]), x, None)[0]
@@ -226,7 +226,7 @@ def test_read_noise_that_is_next_to_none_is_told(value: float, told: bool) -> No
 
 @pytest.mark.parametrize(("photons", "line"), [(SKEW - 0.3, False), (SKEW + 0.3, True)])
 def test_counts_exceed_four_errors_more_often(photons: float, line: bool) -> None:
-    """By two and a half photons, of which each adds K_jj to K x; where they are missed, by none."""
+    """By two and a half photons, each of which adds K_jj to K x; if they are missing, by none."""
     block, heights = gaussian(120), []
     for width in WIDTHS:
         box = np.abs(np.subtract.outer(np.arange(120), np.arange(120))) <= width // 2

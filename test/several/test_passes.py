@@ -44,7 +44,7 @@ def made() -> Simulation:
 
 
 def test_one_pass_has_the_digest_and_the_bits_that_it_had(made: Simulation) -> None:
-    """Digest of the settings below before there were further passes: frames that are there are not made again."""
+    """The digest of the settings below from before there were further passes: existing frames are not made again."""
     assert ExtractConfig((6020.0, 6090.0, 0.8)).digest() == "b3dafb3a343098de"
     assert ExtractConfig(GRID, keep_cosmics=True).digest() == ExtractConfig(GRID).digest()
     assert len({replace(CONFIG, **more).digest() for more in (
@@ -55,8 +55,8 @@ def test_one_pass_has_the_digest_and_the_bits_that_it_had(made: Simulation) -> N
 
 
 def test_variance_is_that_of_the_light_expected(made: Simulation) -> None:
-    """With ivar from the noisy pixels two passes give what ivar from the truth gives, but for what is left of each
-    bin's own noise in its variance: a seventh, half of that in sigma (doc/method.md), and more on lines."""
+    """With ivar from the noisy pixels two passes give the result of ivar from the truth, except for each bin's own
+    noise in its variance: a seventh, half of that in sigma (doc/method.md), and more on lines."""
     truth = replace(made.image, ivar=1 / (made.read_noise.astype(float) ** 2 + made.expected))
     best = extracted(truth, made.psf, replace(CONFIG, passes=1))
     one, two = (extracted(made.image, made.psf, replace(CONFIG, passes=n)) for n in (1, 2))
@@ -94,8 +94,8 @@ def test_a_draft_of_another_grid_is_refused(made: Simulation) -> None:
 
 
 def test_a_draft_of_an_image_with_other_masks_is_used_if_its_pad_is_long_enough(made: Simulation) -> None:
-    """Every second row without weight asks for a longer pad (checks.masked_ends)."""
-    grid = replace(CONFIG, wavelength=(6045.0, 6065.0, 0.85), tolerance=1e-3)      # otherwise all that the PSF has
+    """Every second row without weight requires a longer pad (checks.masked_ends)."""
+    grid = replace(CONFIG, wavelength=(6045.0, 6065.0, 0.85), tolerance=1e-3)      # otherwise the PSF's whole range
     ivar = made.image.ivar.copy()
     ivar[1::2] = 0.0
     masked = replace(made.image, ivar=ivar)
@@ -109,8 +109,8 @@ def test_a_draft_of_an_image_with_other_masks_is_used_if_its_pad_is_long_enough(
 
 
 def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
-    """Hits of known charge on known pixels, as bright as 30 errors: each is found, bins around are flagged or are what
-    they are without it; without them nothing is."""
+    """Hits of known charge on known pixels, as bright as 30 errors: each is found, and bins around it are flagged or
+    unchanged; without hits none is found."""
     made = made_of(seed=8)
     rng = np.random.default_rng(2)
     rows, columns = rng.integers(50, 140, 12), rng.integers(20, 84, 12)
@@ -133,9 +133,9 @@ def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
 
 @pytest.mark.parametrize("times", [0.25, 4.0])
 def test_errors_of_the_image_have_no_part(times: float) -> None:
-    """Its IVAR says which pixels are masked: the first pass judges hits by read noise and light, as the second does.
+    """Its IVAR only identifies masked pixels: the first pass judges hits by read noise and light, as the second does.
 
-    With a quarter of the IVAR it took hits for light, and bins beside them were off by 0.67 sigma.
+    With a quarter of the IVAR it once took hits for light, and bins beside them were off by 0.67 sigma.
     """
     made = made_of(seed=8)
     rng = np.random.default_rng(5)
@@ -149,8 +149,8 @@ def test_errors_of_the_image_have_no_part(times: float) -> None:
 
 
 def test_bright_lines_between_two_bins_are_no_cosmics() -> None:
-    """By photon noise wings count for more than the top of a line, and the model leaves more of it: 65 pixels of such
-    lines were taken for cosmics."""
+    """With photon noise wings count for more than the top of a line, of which the model then misses more: 65 pixels of
+    such lines were once taken for cosmics."""
     made = made_of()
     light = made.expected.copy()
     for wave in np.arange(6026.0, 6086.0, 6.0) + np.linspace(0, 0.8, 10):
@@ -167,8 +167,9 @@ def test_bright_lines_between_two_bins_are_no_cosmics() -> None:
 
 @pytest.mark.parametrize("charge", [3.2e4, 1e6])
 def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float) -> None:
-    """Than in one with the true variance, against R times the line on its two bins: the furthest bin of each by the
-    median, and the sum. Weights of a model that misses them gave 1.4 and 6.1 times as much. Nor is less known."""
+    """Than in one pass with the true variance, against R times the line on its two bins: the worst bin of each by the
+    median, and the sum. Weights of a model that misses them gave 1.4 and 6.1 times as much. Nor is there less
+    information."""
     made, grid = made_of(), (6020.0, 6090.0, 0.8)
     light, wave = np.zeros(made.image.shape), prepare(made.psf, ExtractConfig(grid)).plan.extended
     at = np.arange(18, len(wave) - 18, 14)
@@ -197,9 +198,9 @@ def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float) -> Non
 
 @pytest.mark.parametrize("light", [0.5, 10.0])
 def test_photons_are_counted_as_such(light: float) -> None:
-    """Read noise 0.03: single photons are neither hits nor lines, and no pixel is dark because none has come.
+    """Read noise 0.03: single photons are neither hits nor lines, and a pixel without one is not dark.
 
-    Against the same noise with the true variance. Two passes lost 10 % of 0.5 electrons a bin, three had pulls of 1.4.
+    Compared with the true variance. Two passes once lost 10 % of 0.5 electrons a bin, three had pulls of 1.4.
     """
     made, grid = made_of(), (6020.0, 6090.0, 0.8)
     wave, expected = prepare(made.psf, ExtractConfig(grid)).plan.extended, np.zeros(made.image.shape)
@@ -222,14 +223,14 @@ def test_photons_are_counted_as_such(light: float) -> None:
 
 
 def test_what_a_pixel_is_taken_for_depends_on_no_range(made: Simulation) -> None:
-    """The shape of spots is the PSF's, whatever bins and fibres are asked for."""
+    """The shape of spots is the PSF's, whatever bins and fibres are requested."""
     whole = prepare(made.psf, CONFIG).shape
     for first, last in ((6020.0, 6040.2), (6050.0, 6080.6), (6033.3, 6034.0)):
         assert prepare(made.psf, replace(CONFIG, wavelength=(first, last, 0.85), nspec=3)).shape == whole
 
 
 def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:
-    """A short range of a bright frame: at its ends more than 1 % of its pixels stand out, and cosmics are found."""
+    """A short range of a bright frame: at its ends more than 1 % of its pixels stand out; cosmics are found."""
     made = made_of(seed=8, flavor="flat", exptime=1000.0)
     pix, ivar = made.image.pix.copy(), made.image.ivar.copy()
     pix[88, 50] += 3000.0
@@ -240,9 +241,9 @@ def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:
 
 
 def test_weights_beside_a_hit_are_those_without_it() -> None:
-    """The first pass looks for hits too, and its model has none: bins beside them are the same as where somebody had
-    masked them. A model that still had hits of 1e5 electrons, and their ringing, moved bins
-    without a flag by 3 sigma, and gave them ivar 2.9 times as large."""
+    """The first pass searches for hits too, and its model has none: bins beside them are the same as if they had been
+    masked. A model that still had hits of 1e5 electrons, and their ringing, moved bins without a flag by 3 sigma, and
+    gave them ivar 2.9 times as large."""
     made = made_of(seed=8)
     rows, columns = np.array([60, 75, 90, 105, 120]), np.array([25, 38, 61, 70, 77])
     pix, ivar = made.image.pix.copy(), made.image.ivar.copy()
@@ -258,8 +259,8 @@ def test_weights_beside_a_hit_are_those_without_it() -> None:
 
 
 def test_pulls_beside_hits() -> None:
-    """Of bins without a flag within 18 pixels of one: mean and spread are within 4 of their errors of 0 and 1. The
-    spread was 1.33 with weights of a model that had the hits."""
+    """Of bins without a flag within 18 pixels of one: mean and spread are within 4 of their errors of 0 and 1. With
+    weights of a model that had the hits, the spread was 1.33."""
     pulls = []
     for seed in range(3):
         made, rng = made_of(seed=seed), np.random.default_rng(seed)
@@ -281,8 +282,8 @@ def test_pulls_beside_hits() -> None:
 
 
 def test_pixels_beside_a_bright_hit_are_taken_back() -> None:
-    """The model of the first pass swings beside a hit, and pixels there stand out from it. Once the hit is masked they
-    do not; what is left are hits, and neighbours of them."""
+    """The model of the first pass oscillates beside a hit, and pixels there stand out from it. Once the hit is masked
+    they do not; hits, and neighbours of them, remain."""
     made = made_of(seed=8)
     pix, ivar = made.image.pix.copy(), made.image.ivar.copy()
     rows, columns = np.array([60, 75, 90, 105, 120]), np.array([25, 38, 61, 70, 77])
@@ -302,7 +303,7 @@ def test_lines_are_not_eaten_where_the_psf_is_wrong_by_a_per_cent() -> None:
 
 
 def test_psf_error_is_counted_in_ivar_where_asked_for(made: Simulation) -> None:
-    """A bin's relative error then is that of the PSF at least, shared by the pixels of its spot; faint ones hardly
+    """A bin's relative error is then at least that of the PSF, shared by the pixels of its spot; faint bins hardly
     change."""
     bright = made_of(flavor="flat", exptime=2000.0)
     plain, honest = (extracted(bright.image, bright.psf, replace(CONFIG, psferr=0.05, psferr_in_ivar=each))
@@ -313,14 +314,14 @@ def test_psf_error_is_counted_in_ivar_where_asked_for(made: Simulation) -> None:
 
 @pytest.mark.parametrize("passes", [2, 3])
 def test_light_of_the_next_bundle_and_of_tails_is_taken_away(passes: int) -> None:
-    """Tails of all spots beyond their stamps: two passes leave less than a tenth of what they do to one."""
+    """Tails of all spots beyond their stamps: two passes leave less than a tenth of their effect with one."""
     dark, lit = (made_of(noise=False, tails=tails) for tails in (0.0, 0.004))
     found = extracted(replace(lit.image, ivar=dark.image.ivar), lit.psf,
                       replace(CONFIG, passes=passes, tail_radius=60.0))
     once = extracted(lit.image, lit.psf, replace(CONFIG, passes=1))
     without = extracted(replace(dark.image, ivar=dark.image.ivar), dark.psf, replace(CONFIG, passes=passes))
     sigma = np.sqrt(without.ivar)
-    # stamps with a tail in them hold less of the core: what is compared is light per bin, in sigma
+    # stamps that include a tail hold less of the core: light per bin is compared, in sigma
     before, after = (float(np.abs((frame.flux - without.flux) * sigma)[:, 10:-10].mean()) for frame in (once, found))
     assert before > 0.2 and after < 0.1 * before
 
@@ -328,7 +329,7 @@ def test_light_of_the_next_bundle_and_of_tails_is_taken_away(passes: int) -> Non
 @pytest.mark.parametrize("tails", [0.0, 0.004])
 @pytest.mark.parametrize(("specmin", "nspec", "holders"), [(0, 5, [0]), (6, 2, [5]), (4, 2, [0, 5])])
 def test_fibres_have_the_bits_of_the_whole_frame(specmin: int, nspec: int, holders: list[int], tails: float) -> None:
-    """The light of a bundle of which no fibre is asked for is taken from their pixels all the same."""
+    """The light of a bundle without requested fibres is still subtracted from their pixels."""
     made = made_of(tails=tails, defects=Defects(hidden_cosmics=True))
     whole = extracted(made.image, made.psf, replace(CONFIG, any_psf=True, model=True))
     part = extracted(made.image, made.psf, replace(CONFIG, any_psf=True, specmin=specmin, nspec=nspec, model=True))
@@ -342,8 +343,8 @@ def test_fibres_have_the_bits_of_the_whole_frame(specmin: int, nspec: int, holde
 
 @pytest.mark.parametrize("background", [None, 1])
 def test_fibres_of_bent_traces_have_the_bits_of_the_whole_frame(background: int | None) -> None:
-    """The rectangle of their pixels holds light of the next bundle, which is bright, though none is under their spots:
-    it is neither background nor hits."""
+    """The rectangle of their pixels contains light of the next bundle, which is bright, but none under their spots: it
+    is neither background nor hits."""
     made, wave = made_of(), np.arange(6001.0, 6109.0, 0.4)
     psf = bent(made.psf)
     light = np.zeros(made.image.shape)
@@ -357,8 +358,8 @@ def test_fibres_of_bent_traces_have_the_bits_of_the_whole_frame(background: int 
 
 
 def test_a_star_beside_bent_traces_is_no_background() -> None:
-    """Its light crosses the rectangle of the next bundle's pixels. Without noise nothing is taken there but what single
-    precision leaves, 6e-8 of a pixel of 1000 electrons. Fibres beside it were off by 3e-3 sigma."""
+    """Its light crosses the rectangle of the next bundle's pixels. Without noise only what single precision leaves is
+    subtracted there, 6e-8 of a pixel of 1000 electrons. Fibres beside it were once off by 3e-3 sigma."""
     made, wave = made_of(), np.arange(6001.0, 6109.0, 0.4)
     psf = bent(made.psf)
     light = np.zeros(made.image.shape)
@@ -370,8 +371,8 @@ def test_a_star_beside_bent_traces_is_no_background() -> None:
 
 
 def test_where_the_next_bundle_crosses_the_pixels_is_no_hit() -> None:
-    """Of a bundle beside a bright one so many pixels stood out, in the first pass, that no hit was looked for; and bins
-    beyond the range of the next one were hits, since no model has their light."""
+    """In a bundle beside a bright one so many pixels once stood out in the first pass that no hits were searched for;
+    and bins beyond the range of the next one were hits, since no model has their light."""
     made, wave = made_of(), np.arange(6001.0, 6109.0, 0.4)
     psf, light = bent(made.psf), np.zeros(made.image.shape)
     project_lines(light, psf, (0, 10), wave, np.where(np.arange(10)[:, None] < 5, 100.0, 3000.0) + 0.0 * wave)
@@ -387,7 +388,7 @@ def test_where_the_next_bundle_crosses_the_pixels_is_no_hit() -> None:
 
 
 def test_the_progress_counts_bundles_that_are_drafted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two turns are expected, and two are said to be over."""
+    """Two turns are announced, and two are reported as done."""
     made, said, recorder = made_of(tails=0.004), [], Progress()
     monkeypatch.setattr(report, "show_progress", lambda text, **_: said.append(text))
     config = replace(CONFIG, any_psf=True, nspec=5)
@@ -403,7 +404,7 @@ def test_passes_without_sense_are_refused(passes: int) -> None:
 
 
 def test_where_everything_stands_out_nothing_is_rejected_and_it_is_said() -> None:
-    """A PSF that is another image's: its model explains nothing."""
+    """The PSF of another image: its model explains nothing."""
     made = made_of(defects=Defects(cosmics=False, bad_columns=0, hot_pixels=0), exptime=3000.0)
     pix = np.random.default_rng(0).permutation(made.image.pix.ravel()).reshape(made.image.shape) ** 2
     image = Image(pix, np.ones(pix.shape, np.float32), noise=made.read_noise)
@@ -414,8 +415,8 @@ def test_where_everything_stands_out_nothing_is_rejected_and_it_is_said() -> Non
 
 
 def test_a_psf_whose_error_is_told_is_no_reason_to_reject_nothing() -> None:
-    """A PSF 5 per cent too broad on bright spectra: more than 1 % of the pixels lie far above the model, and what the
-    PSF's error explains of them counts no more; no light is eaten."""
+    """A PSF 5 per cent too broad on bright spectra: more than 1 % of the pixels are far above the model, but what the
+    PSF's error explains of them no longer counts; no light is lost."""
     made = made_of(psf_error=0.05, flavor="flat", exptime=3000.0)
     frame = extracted(made.image, made.psf, replace(CONFIG, psferr=0.05))
     assert not any("none was rejected" in text for text in frame.notes.get("warnings", ()))
@@ -424,7 +425,7 @@ def test_a_psf_whose_error_is_told_is_no_reason_to_reject_nothing() -> None:
 
 @pytest.mark.parametrize("noise", [False, True])
 def test_scattered_light_is_fitted_where_asked_for(noise: bool) -> None:
-    """Fluxes are those without it, and its values are known; nobody asked: they are high by sigmas."""
+    """Fluxes are those without it, and its values are known; without the option they are high by sigmas."""
     lit, dark = (made_of(scattered=level, noise=noise) for level in (20.0, 0.0))
     ivar = (1 / (lit.read_noise.astype(float)**2 + lit.expected)).astype(np.float32)
     truth = extracted(replace(dark.image, ivar=ivar), dark.psf, CONFIG)
@@ -441,7 +442,7 @@ def test_scattered_light_is_fitted_where_asked_for(noise: bool) -> None:
 
 def test_light_taken_for_a_bundles_own_is_not_in_its_tails() -> None:
     """A star in the last fibre of a bundle, beside faint fibres: the first pass takes its tails for light of theirs and
-    of its own. Two passes leave less than 0.005 of what one has too much."""
+    of its own. Two passes leave less than 0.005 of the excess of one."""
     made = made_of(noise=False, tails=0.004)
     x = np.full(made.truth.flux.shape, 60.0, np.float32)
     x[4] = 1e5
@@ -504,7 +505,7 @@ def test_a_background_without_sense_is_refused(degree: int) -> None:
 @pytest.mark.parametrize("background", [None, 2])
 @pytest.mark.parametrize("tails", [0.0, 0.004])
 def test_a_model_that_runs_away_is_no_model(background: int | None, tails: float) -> None:
-    """Some pixels beyond single precision that are to be used as they are: the frame says so, and has an end."""
+    """Some pixels beyond single precision that are to be used unchanged: the frame says so, and ends."""
     made = made_of(tails=tails)
     pix, rng = made.image.pix.astype(float), np.random.default_rng(3)
     pix[rng.integers(0, len(pix), 20), rng.integers(0, pix.shape[1], 20)] = 1e45

@@ -40,7 +40,7 @@ def normal(request):
 
 
 def errors(normal: Normal) -> np.ndarray:
-    """sigma of x: the diagonal of C = icov^-1, (nfibre, nwave); infinite where nothing is known."""
+    """sigma of x: the diagonal of C = icov^-1, (nfibre, nwave); infinite if nothing is known."""
     matrix, seen = dense_normal(normal), normal.weight.ravel() > 0
     sigma = np.full(seen.shape, np.inf)
     factor = scipy.linalg.cholesky(matrix[np.ix_(seen, seen)], lower=True)
@@ -50,7 +50,7 @@ def errors(normal: Normal) -> np.ndarray:
 
 
 def test_iteration_against_the_exact_solution(normal):
-    """In units of x's own errors, summed in squares: what the iteration says it left, ten times over, and rounding."""
+    """In units of x's own errors, summed in squares: ten times the error that the iteration reports, and rounding."""
     solution = solve(normal)
     exact = solve_directly(normal)[0]
     left = np.sqrt((((solution.x - exact) / errors(normal)) ** 2).sum())
@@ -70,7 +70,7 @@ def test_exact_solution_against_dense_algebra(normal):
 
 
 def test_bins_without_weight_are_zero():
-    """In both; their row of the right side, whatever it holds, is not looked at."""
+    """In both; their row of the right-hand side is not used."""
     normal = make_normal("v3", True)
     dark = normal.weight == 0
     assert 5 < dark.sum() < 400
@@ -91,7 +91,7 @@ def test_nothing_to_solve_for():
 
 
 def test_scaled_by_a_power_of_two_no_bit_changes():
-    """rhs and icov in other units: the iteration judges errors, which have none."""
+    """rhs and icov in other units: the iteration judges errors, which have no units."""
     normal = make_normal("v3", False)
     for power in (2.0**40, 2.0**-40):
         other = replace(normal, icov=normal.icov * power**-2, rhs=normal.rhs / power, weight=normal.weight * power**-2)
@@ -107,9 +107,9 @@ def test_where_the_iteration_does_not_arrive_it_is_solved_directly(monkeypatch):
 
 
 def test_a_singular_bundle_is_solved():
-    """Two fibres on one trace: their bins cannot be told apart, and half of what x may be is anything.
+    """Two fibres on one trace: their bins cannot be distinguished, and half of the components of x are arbitrary.
 
-    What both together are is known: A x fits the pixels as well as with one of the two fibres, to 1e-9 sigma.
+    The sum of both is known: A x fits the pixels as well as with one of the two fibres, to 1e-9 sigma.
     """
     psf = oracle.make_psf("v3")
     for series in (psf.x, psf.y, *(s for c in psf.cores for s in (c.sigma_x, c.sigma_y, c.gh))):
@@ -145,7 +145,7 @@ def test_one_fibre_one_iteration():
 
 
 def test_kernels_against_the_dense_matrix(normal):
-    """icov times a vector, whole and between fibres only, and the fibres' blocks solved: 1e-13 of the terms."""
+    """icov times a vector, whole and between fibres only, and solutions with the fibres' blocks: 1e-13 of the terms."""
     rng = np.random.default_rng(2)
     nfibre, _, nwave, _ = normal.icov.shape
     rows, margin, length = simd_factor.room_of(nfibre, nwave, normal.halfband)
@@ -187,7 +187,7 @@ def solve_blocks(z, r, t, factor, margin):
 
 
 def factor_of(band):
-    """The kernels' factors of some fibres' blocks."""
+    """The kernels' factors of the blocks of some fibres."""
     nfibre, nwave, nband = band.shape
     factor = np.full(simd_factor.factor_shape(nfibre, nwave, nband // 2), np.nan)
     simd_factor.factorise(factor, np.empty((nfibre, nwave + nband - 1)), band[..., :nband // 2 + 1])
@@ -195,20 +195,20 @@ def factor_of(band):
 
 
 def test_a_pivot_that_is_not_positive_decouples_its_bin():
-    """The preconditioner stays definite whatever it is given; lanes and rows without a bin are the unit matrix."""
+    """The preconditioner stays definite for any input; lanes and rows without a bin are the unit matrix."""
     band = np.zeros((2, 4, 3))
     band[0, :, 1] = [1.0, 1.0, 1.0, 0.0]
     band[0, 0, 2] = band[0, 1, 0] = 2.0
     band[1, :, 1] = 4.0
     band[1, 0, 2] = band[1, 1, 0] = 2.0
-    factor = factor_of(band)[..., -2:, :]      # a factor has a half-band of 3 at least
+    factor = factor_of(band)[..., -2:, :]      # a factor has a half-band of at least 3
     np.testing.assert_array_equal(factor[0, :, :, 0], [[0, 1]] * 7)
     np.testing.assert_array_equal(factor[1, :, :, 0], [[0, 0.25], [0.5, 1 / 3], [0, 0.25], [0, 0.25], *[[0, 1]] * 3])
     np.testing.assert_array_equal(factor[..., 1:], np.array([0, 1])[:, None] * np.ones((2, 7, 2, 3)))
 
 
 def test_couplings_left_out_come_back_through_the_residual(monkeypatch):
-    """Where the far couplings were called faint but are not, the second round has them."""
+    """If far couplings were called faint but are not, the second round includes them."""
     normal = make_normal("gh2", False)
     assert solver.nearest(normal.icov, solver.FAINT, solver.SAMPLE) > 1
     monkeypatch.setattr(solver, "FAINT", np.inf)
@@ -234,7 +234,7 @@ def test_any_number_of_fibres_and_bins(nfibre, nd, nwave):
 
 
 def check_strengths(normal, found):
-    """What is noted on the way to x is, bit by bit, what is measured by itself, and what the matrix says."""
+    """The strengths recorded on the way to x are bitwise those measured separately, and agree with the matrix."""
     nfibre, nd, nwave, nband = normal.icov.shape
     alone = measure_strengths(normal.icov, Arena())
     np.testing.assert_array_equal(found.roots, alone.roots)
@@ -250,7 +250,7 @@ def check_strengths(normal, found):
 
 
 def test_farthest_coupling_that_counts():
-    """Relative to both diagonals, at the bins that are looked at; next neighbours always count."""
+    """Relative to both diagonals, at the requested bins; next neighbours always count."""
     normal = random_normal(np.random.default_rng(1), (6, 4, 12, 5))
     normal.icov[:, 2:] *= 1e-9
     normal.icov[1, 3, 8, 4] = 1e-3
@@ -283,13 +283,13 @@ def random_normal(rng, shape) -> Normal:
 
 @pytest.mark.parametrize(("family", "most"), [("v3", 7), ("gh2", 18)])
 def test_every_other_fibre_eliminated_saves_steps(family, most):
-    """The fibres' own blocks alone as preconditioner take 11 with next neighbours, and 30 with farther couplings."""
+    """With the fibres' own blocks as preconditioner it takes 11 with next neighbours, 30 with farther ones."""
     assert solve(make_normal(family, True)).iterations <= most
 
 
 @pytest.mark.parametrize(("nfibre", "nd"), [(1, 1), (1, 3), (2, 4), (5, 3)])
 def test_the_closest_fibres(nfibre, nd):
-    """Where there is no fibre beyond, the strengths hold anything."""
+    """Beyond the last fibre the strengths are undefined."""
     rng = np.random.default_rng(4)
     correlations, largest = rng.uniform(0, 0.1, (nd - 1, nfibre, 30)), 0.0
     for d in range(1, nd):

@@ -35,7 +35,7 @@ def test_spots_against_quadrature(psf):
 
 
 def test_faint_pixels_are_right_too(psf):
-    """Far from the centre a pixel has 1e-10 of the light: right to 1e-15 of the spot's sum all the same."""
+    """A pixel far from the centre has 1e-10 of the light, and is still right to 1e-15 of the spot's sum."""
     spots = make_spots(psf, (0, 1), WAVE[:5])
     for j in range(5):
         spot, wanted = on_quadrature(psf, spots, 0, j, float(WAVE[j]))
@@ -45,7 +45,7 @@ def test_faint_pixels_are_right_too(psf):
 
 @pytest.mark.parametrize("sigma", [0.4, 0.8, 2.5])
 def test_widths_far_from_the_usual(sigma):
-    """Cores much sharper than a pixel, and cut off by the stamp."""
+    """Components much sharper than a pixel, and cut off by the stamp."""
     psf = oracle.make_psf("v3", 1)
     core = replace(psf.cores[0], sigma_x=linear([[sigma]]), sigma_y=linear([[1.2 * sigma]]))
     psf = replace(psf, cores=(core,))
@@ -64,7 +64,7 @@ def test_sums_are_one(psf):
 
 
 def test_any_cut_gives_the_same_bits(psf):
-    """Single bins, odd ranges, other fibres beside: nothing of it shows."""
+    """Single bins, odd ranges, other fibres beside: none of it has an effect."""
     whole = make_spots(psf, (0, psf.nfibre), WAVE)
     cuts = [((0, psf.nfibre), slice(7, 8)), ((2, 3), slice(0, 41)), ((1, 4), slice(13, 40)), ((4, 5), slice(40, 41))]
     for fibres, bins in cuts:
@@ -75,7 +75,7 @@ def test_any_cut_gives_the_same_bits(psf):
 
 
 def test_a_spot_without_light_is_zero():
-    """A core that is negative everywhere is clipped to nothing: no division by 0."""
+    """A component that is negative everywhere is clipped to nothing: no division by 0."""
     psf = oracle.make_psf("v3", 2)
     coeff = psf.cores[0].gh.coeff.copy()
     coeff[..., 1, :] = 0
@@ -93,7 +93,7 @@ def test_corners_follow_the_rule_of_the_files():
 
 
 def test_series_are_legendre(psf):
-    """Against numpy, beyond the domain too: 1e-14 of the sum of the terms' sizes."""
+    """Against numpy, also beyond the domain: 1e-14 of the sum of the terms' sizes."""
     wave = np.linspace(oracle.WMIN - 20, oracle.WMAX + 20, 50)
     for series in psf.series():
         u = 2 * (wave - series.wmin) / (series.wmax - series.wmin) - 1
@@ -127,7 +127,7 @@ def test_a_recipe_knows_how_far_from_its_centre_a_spot_begins(psf):
 
 @pytest.mark.parametrize("bins", [(0, 41), (0, 20), (8, 28), (12, 41)])
 def test_a_stretch_of_a_recipe_is_the_recipe_of_the_stretch(psf, bins):
-    """To the last bit: ranks that share a bundle make their own bins' spots from it. 41 bins are no whole blocks."""
+    """Bitwise: ranks that share a bundle make their own bins' spots from it. 41 bins are not whole blocks."""
     part, own = stretch(recipe(psf, (1, 4), WAVE), bins), recipe(psf, (1, 4), WAVE[slice(*bins)])
     for name in ("x0", "y0"):
         np.testing.assert_array_equal(getattr(part, name), getattr(own, name))

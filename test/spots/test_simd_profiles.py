@@ -48,7 +48,7 @@ def test_vectors():
 
 
 def test_density():
-    """Right to 1e-16, to 5 sigma to 2e-15 of its value; nothing is left of it far out, and never NaN."""
+    """Right to 1e-16, and up to 5 sigma to 2e-15 of its value; far out it is 0, and never NaN."""
     out = np.zeros((10, 8))
     for u in np.linspace(-45, 45, 8000).reshape(-1, 8):
         vectors(out, u, 1.0)
@@ -93,10 +93,10 @@ def wanted(nterm, pixels, start, sigma):
 @pytest.mark.parametrize(("low", "high"),
                          [(0.05, 0.3), (0.3, 2 / 3), (0.6, 0.75), (2 / 3, 1.3), (1.3, 4.0), (4.0, 60.0)])
 def test_profiles(low, high):
-    """Right to (1 + 0.5 / sigma) 1e-15 sqrt(m!); 0 beside the stamp, and in what a frame is rounded up to.
+    """Right to (1 + 0.5 / sigma) 1e-15 sqrt(m!); 0 beside the stamp, and in the padding of a frame.
 
     |He_m phi| is at most 0.44 sqrt(m!); its argument is a sum of distances of some pixels, divided by sigma, each
-    rounded, and so is the one it is compared with.
+    rounded, and so is that of the reference.
     """
     for n in range(60):
         terms, stamp = (1 + n % 9, 1 + n // 7 % 9), (7 + n % 6, 9 + n // 2 % 5)
@@ -116,7 +116,7 @@ def test_profiles(low, high):
 
 
 def test_a_bin_depends_on_nothing_beside_it():
-    """The same bin in other lanes, frames and company, also of sharp bins: the same bits."""
+    """The same bin in other lanes, frames and company, also with sharp bins: the same bits."""
     stamp, terms = (11, 17), (7, 5)
     start, sigma = np.array([[-5.3], [-8.6]]), np.array([[1.07], [0.93]])
     alone = profiles(terms, stamp, np.repeat(start, 4, 1), np.repeat(sigma, 4, 1), np.zeros((2, 4), int))

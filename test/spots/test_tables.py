@@ -1,4 +1,4 @@
-"""Tabulated spots: against their definition, against the Gauss-Hermite spots they were made from, and extracted."""
+"""Tabulated spots: against their definition, against the Gauss-Hermite spots that they represent, and extracted."""
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ NODES, POSITIONS = 5, (2, 2)
 
 
 def smooth(nfibre: int = 3, **options) -> PsfModel:
-    """A Gauss-Hermite PSF whose spots are below 0 nearly nowhere and whose light changes by some per cent."""
+    """A Gauss-Hermite PSF whose spots are hardly ever below 0 and whose light changes by some per cent."""
     psf = oracle.make_psf("v3", nfibre, **options)
     coeff = 0.1 * psf.cores[0].gh.coeff
     coeff[0, 0] = np.eye(4)[0]
@@ -48,7 +48,7 @@ def test_any_cut_gives_the_same_bits():
 
 
 def test_the_stamps_of_a_table_come_out_of_it():
-    """At the table's own wavelengths and positions there is nothing between: to rounding, 4e-16 of the light times the
+    """At the table's own wavelengths and positions there is no interpolation: to rounding, 4e-16 of the light times the
     inverse of the samples' matrix, 7.5 along each axis, and the wavelengths'."""
     rng = np.random.default_rng(5)
     waves = np.array([6010.0, 6080.0, 6190.0])
@@ -71,13 +71,13 @@ def test_a_table_and_back():
 
 
 def _axis(omega: np.ndarray) -> np.ndarray:
-    """What quintic interpolation of samples at distance 1 leaves of a wave: the cardinal spline's transform."""
+    """The part of a wave that quintic interpolation of samples at distance 1 keeps: the cardinal spline's transform."""
     return np.sinc(omega / (2 * np.pi)) ** 6 * 120 / (66 + 52 * np.cos(omega) + 2 * np.cos(2 * omega))
 
 
 def between_samples(core: Core, fibre: int, wave: float, positions: tuple[int, int]) -> float:
     """The first term of `bound`: (2 pi)^-2 integral |F| 2 (1 - eta_y eta_x), F the spot's transform."""
-    omega = np.linspace(-9, 9, 361)          # in 1 / sigma: what is beyond is below 1e-15
+    omega = np.linspace(-9, 9, 361)          # in 1 / sigma: beyond, it is below 1e-15
     gh = oracle.evaluate(core.gh, fibre, wave)
     widths = [float(oracle.evaluate(s, fibre, wave)) for s in (core.sigma_y, core.sigma_x)]
     waves = [(1j * omega) ** np.arange(n)[:, None] for n in gh.shape]
@@ -147,11 +147,11 @@ def test_a_table_of_gauss_hermite_spots():
     print(f"error {error:.2e}, bound {limit:.2e}, peak {truth.max():.3f}")
     assert error < limit < 1e-3 * truth.max()
     coarse = make_spots(tabulated(psf, NODES, (1, 1)), (0, 3), WAVE).stamps
-    assert np.abs(coarse[1] - truth[1]).max() > limit      # one position per pixel would not do
+    assert np.abs(coarse[1] - truth[1]).max() > limit      # one position per pixel would not suffice
 
 
 def test_fibres_between_those_of_the_table():
-    """Cubic in the fibre's number, and the first and last beyond."""
+    """Cubic in the fibre's number, constant beyond the first and last."""
     psf = tabulated(smooth(9), NODES, POSITIONS)
     stamps, waves = table_of(psf)
     number = np.arange(9) - 4.0
@@ -167,7 +167,7 @@ def test_fibres_between_those_of_the_table():
 
 
 def test_how_nodes_magnify_errors():
-    """Lebesgue constants: 1 to 2.3 of Chebyshev's nodes, 6.93 of 8 equally spaced ones, much more beyond the ends."""
+    """Lebesgue constants: 1 to 2.3 for Chebyshev nodes, 6.93 for 8 equally spaced ones, much more beyond the ends."""
     assert magnified(np.array([6100.0]), DOMAIN) == pytest.approx(1)
     assert magnified(nodes_of(8, DOMAIN), DOMAIN) == pytest.approx(2.287, abs=1e-3)
     assert magnified(np.linspace(*DOMAIN, 8), DOMAIN) == pytest.approx(6.929, abs=2e-3)
@@ -181,7 +181,7 @@ PLACE = {"shape": (360, 56), "first_row": 20}
 
 
 def test_extraction_with_a_table():
-    """As with the Gauss-Hermite PSF that it is of: at a median S/N of 15 per bin, 90 at most."""
+    """As with the Gauss-Hermite PSF from which it is made: at a median S/N of 15 per bin, 90 at most."""
     psf = smooth(5, **PLACE)
     case = oracle.make_case(psf, CONFIG)
     table = tabulated(psf, NODES, POSITIONS)

@@ -83,7 +83,7 @@ def moved(double, single, scalars, source):
 
 
 def test_addresses():
-    """Unaligned reads and writes of four, one in all lanes, single precision, one number, one integer."""
+    """Unaligned reads and writes of four numbers; one in all lanes, single precision, one number, one integer."""
     source = np.arange(1.0, 8.0) / 3
     double, single = np.zeros(8), np.zeros(12, dtype=np.float32)
     first = -(single.ctypes.data // 4) % 4        # single precision is written on whole vectors
@@ -152,7 +152,7 @@ def past(single, source):
 
 
 def test_sixteen_in_single_precision_need_room_for_eight():
-    """An address that is a multiple of 32 bytes, and not of 64, will do."""
+    """An address that is a multiple of 32 bytes, and not of 64, suffices."""
     source, single = RNG.normal(0, 3, 16), np.zeros(56, dtype=np.float32)
     first = -(single.ctypes.data // 4) % 16
     past(single[first:], source)
