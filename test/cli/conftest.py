@@ -12,7 +12,7 @@ from gpu_extract.io.psf import write_psf
 
 
 class Files(NamedTuple):
-    """The input and where the output goes."""
+    """The input files and the output path."""
 
     image: Path
     psf: Path
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The one line that a failed command says beyond its log."""
+        """The one line that a failed command prints besides its log."""
         lines = [line for line in self.err.splitlines() if line.startswith("gpu_extract: error: ")]
         assert len(lines) == 1 and "Traceback" not in self.err
         return lines[0].removeprefix("gpu_extract: error: ")

@@ -26,7 +26,7 @@ def listing(folder):
 
 @pytest.fixture
 def refused(extract, files):
-    """Run the command; it must fail with `code`, say `words` in one line, and change no file at all."""
+    """Run the command; it must fail with `code`, print `words` in one line, and change no file."""
 
     def check(*options, code=2, words=()):
         if not files.output.exists() and files.output.parent.is_dir():
@@ -103,7 +103,7 @@ def test_missing_and_foreign_files(refused, files, tmp_path):
 
 @pytest.mark.parametrize("option", ["-i", "-p", "-f"])
 def test_a_pipe_that_nobody_writes_to(refused, tmp_path, option):
-    """The command waited for ever where it looked at what the file is."""
+    """The command once waited for ever when it looked at the file's type."""
     os.mkfifo(tmp_path / "pipe.fits")
     before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the command waits"))
     signal.alarm(30)
@@ -131,7 +131,7 @@ def test_truncated_files(refused, files, tmp_path, option):
 def test_corrupt_files_and_the_switch_to_ignore(refused, extract, files, tmp_path, option):
     source = files.image if option == "-i" else files.psf
     with fits.open(source) as hdus:
-        where = hdus[0].fileinfo()["datLoc"] + 7  # a number's last bits: harmless, but not what was written
+        where = hdus[0].fileinfo()["datLoc"] + 7  # the last bits of a number: harmless, but not what was written
     content = bytearray(source.read_bytes())
     content[where] ^= 1
     (tmp_path / "bad.fits").write_bytes(content)
@@ -140,7 +140,7 @@ def test_corrupt_files_and_the_switch_to_ignore(refused, extract, files, tmp_pat
 
 
 def test_odd_files_of_astropys_own_tests(refused, shared):
-    """As image and as PSF: none is either."""
+    """As image and as PSF: none is valid as either."""
     for path in sorted((shared / "data" / "corrupt").glob("*.fits")):
         for option in ("-i", "-p"):
             refused(option, path, words=path.name)
@@ -233,7 +233,7 @@ def test_names_of_outputs_come_before_any_work(refused, files, monkeypatch):
 
 
 def test_names_do_not_reach_the_terminal_as_they_are(refused, extract, files):
-    """A file's name may hold what a terminal acts on, or what turns the line around."""
+    """A file name may contain terminal controls or characters that reverse the line."""
     message = refused("-i", "a\x1b[31m\u202eb\x9b\x7f\udc80.fits", words="no such file")
     assert "a\\x1b[31m\\u202eb\\x9b\\x7f\\udc80.fits: no such file" in message
     odd = files.output.with_name("é \x1b]0;title\x07.fits")
@@ -262,7 +262,7 @@ AS_SOMEBODY = (
 
 @pytest.mark.parametrize("what", ["image", "input's folder", "folder"])
 def test_without_permission(files, what):
-    """Root may do everything, so the command runs as somebody else."""
+    """Root may do everything, so the command runs as another user."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -290,7 +290,7 @@ def test_without_permission(files, what):
 
 
 def full_disk_says(files, output, **more):
-    """The command, with nowhere near enough room for the frame."""
+    """The command, with far too little room for the frame."""
     output.write_bytes(OLD)
     words = ["-i", files.image, "-p", files.psf, "-o", output, "-w", GRID, "--loglevel", "error"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The command that the log of a run names."""
+"""The command line that the log of a run shows."""
 import shlex
 from dataclasses import fields, replace
 
@@ -7,7 +7,7 @@ from gpu_extract.cli.options import build_parser
 
 
 def test_the_command_of_a_run_spells_out_every_setting() -> None:
-    """None is left at its default here but those that no option gives as they are: a new one is to be added."""
+    """No setting keeps its default here except those without an option of their own: add new settings."""
     words = ("-i a -p b -o c -w 5760,7620,0.8 -s 3 -n 4 --core dense -r 0.1 --psferr 0.02 --bundlesize 5 "
              "--nsubbundles 2 --nwavestep 20 --tolerance 1e-07 --passes 2 --keep-cosmics --psferr-in-ivar "
              "--tail-radius 30.0 --background 1 --any-psf --keep-odd")

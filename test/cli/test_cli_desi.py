@@ -1,4 +1,4 @@
-"""The extraction as desi_proc calls it: desispec's arguments, a communicator that is there, desispec's outputs."""
+"""The extraction as desi_proc calls it: desispec's arguments, an existing communicator, desispec's outputs."""
 import ast
 import inspect
 import re
@@ -22,12 +22,12 @@ from mpi_launch import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 GRID = "6020.0,6060.0,0.85"
-# what desispec 0.70 sets where no option is given
+# what desispec 0.70 sets without options
 DEFAULTS = {"fibermap": None, "model": None, "wavelength": None, "specmin": 0, "nspec": None, "regularize": 0.0,
             "bundlesize": 25, "nsubbundles": 5, "nwavestep": 50, "verbose": False, "mpi": False,
             "decorrelate_fibers": False, "no_scores": False, "psferr": None, "barycentric_correction": False,
             "use_specter": False, "no_gpu": False, "pixpad_frac": 0.8, "wavepad_frac": 0.2}
-# as desi_proc: ranks are split into groups, each of which takes cameras in turn, and goes on where one fails
+# as desi_proc: ranks are split into groups; each takes cameras in turn and continues if one fails
 DRIVER = """
 import sys
 from argparse import Namespace
@@ -58,7 +58,7 @@ assert world.allreduce(failed) == 2
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """An image, and its PSF as a shift of traces leaves it."""
+    """An image, and its PSF as left by a shift of traces."""
     folder = tmp_path_factory.mktemp("desi")
     made = simulate(SimConfig(camera="tiny", seed=4))
     write_image(folder / "image.fits", made.image, mask=made.mask)
@@ -111,7 +111,7 @@ def test_groups_of_ranks_as_desi_proc_has_them(files, tmp_path):
 
 
 def test_the_arguments_are_those_of_desispec(monkeypatch):
-    """Its module asks for specter, which is not in the environment: the parser does without."""
+    """desispec's module imports specter, which is not installed; its parser works without."""
     pytest.importorskip("desispec", reason="desispec is not installed")
     absent = find_spec("specter") is None
     for name, content in (("specter", None), ("specter.psf", "load_psf"), ("specter.extract", "ex2d")):
@@ -132,7 +132,7 @@ PATCH = re.search(r"```diff\n(.*?)```", (ROOT / "doc" / "homes.md").read_text(en
 
 
 def test_the_patch_is_a_whole_one(tmp_path):
-    """Its hunks have as many lines as their heads say: it applies to what it was made from, its own lines."""
+    """Hunks have as many lines as their heads state; the patch applies to what it was made from, its own lines."""
     assert PATCH is not None
     for old, new, body in re.findall(r"^@@ -\d+,(\d+) \+\d+,(\d+) @@\n((?:[ +-].*\n)+)", PATCH[1], re.MULTILINE):
         lines = [line[0] for line in body.splitlines()]
@@ -145,7 +145,7 @@ def test_the_patch_is_a_whole_one(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("desispec") is None or shutil.which("patch") is None, reason="needs desispec and patch")
 def test_the_patch_applies_to_desispec(tmp_path):
-    """Without fuzz, to the installed version: both extractions without specter are ours then, and it is Python."""
+    """Without fuzz, to the installed version: both extractions without specter are then ours; it is Python."""
     spec = find_spec("desispec")
     assert spec is not None and spec.origin is not None and PATCH is not None
     (tmp_path / "desispec" / "scripts").mkdir(parents=True)

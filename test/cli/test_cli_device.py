@@ -1,4 +1,4 @@
-"""--gpu, --no-gpu and neither: which device is taken, what is said of it, and what a frame's header keeps of it."""
+"""--gpu, --no-gpu and neither: which device is used, what is reported, and what a frame's header records."""
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ class Rank(SerialComm):
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[int, int | None]]]:
-    """Have the machine show so many GPUs, simulated; returns the list of those that are opened: number and limit."""
+    """Simulate so many GPUs; returns the list of those that are opened: number and limit."""
     def show(count: int, memory: int = 1 << 34) -> list[tuple[int, int | None]]:
         opened: list[tuple[int, int | None]] = []
 
@@ -51,7 +51,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[int, in
 
 @pytest.fixture
 def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without cupy, whatever is installed here."""
+    """A machine without cupy, even if it is installed here."""
     monkeypatch.setattr("gpu_extract.cli.device.find_spec", lambda name: None)
 
     def count() -> int:
@@ -60,7 +60,7 @@ def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_cpu(gpu: bool | None, comm: Any) -> str:
-    """What is said of the CPU, which is what must be taken."""
+    """What is reported of the CPU, which must be chosen."""
     backend, said = choose_backend(gpu, comm, many=False)
     assert isinstance(backend, CpuFrames)
     return said
@@ -75,7 +75,7 @@ def test_what_is_taken_without_a_gpu(no_cupy: None) -> None:
 
 @pytest.mark.parametrize("gpu", [None, True])
 def test_every_rank_must_have_one(gpu: bool | None, devices: Any) -> None:
-    """Ranks that differed in their device would differ in their bits."""
+    """Ranks on different devices would differ in their bits."""
     opened = devices(2)
     comm = Rank(others=("", "there is no CUDA device"))
     if gpu:
@@ -102,8 +102,8 @@ def test_a_rank_s_device_and_its_part(gpu: bool | None, place: tuple[int, int], 
     (None, range(8), [], 8), (None, range(8), [range(8)], 4), (None, range(4), [range(4, 8)], 4), (3, range(8), [], 3)])
 def test_the_threads_for_what_it_leaves(given: int | None, cores: Any, others: Any, threads: int, devices: Any,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    """All cores of the process, or its part of those that other ranks of its node may use too; ranks of another node do
-    not count."""
+    """All cores of the process, or its share of those that other ranks of its node may also use; ranks of other nodes
+    do not count."""
     class Among(Rank):
         def gather(self, items: Any) -> Any:
             mine = super().gather(items)
@@ -118,7 +118,7 @@ def test_the_threads_for_what_it_leaves(given: int | None, cores: Any, others: A
 
 
 def test_the_cpu_takes_over_and_the_header_says_so(extract: Any, files: Any, devices: Any) -> None:
-    """A device without memory for one bundle: a warning, the same spectra, BUNDLES with who made them.
+    """A device without memory for one bundle: a warning, the same spectra, and BUNDLES with who made them.
 
     The self-test, which follows, judges what the same device makes in double precision.
     """

@@ -84,7 +84,7 @@ def test_the_embedded_frame_is_read_ahead_where_it_is_there(args, reads, tmp_pat
 
 
 def test_looking_for_the_embedded_frame_loads_no_kernels(tmp_path):
-    """They would be loaded twice as slowly, beside the program's own imports."""
+    """Loading them beside the program's own imports would take twice as long."""
     script = ("import sys, gpu_extract.cli.job; "
               "from gpu_extract.simulate.embedded import embedded_there; "
               "assert embedded_there(0, 25) is None; "

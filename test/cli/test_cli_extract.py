@@ -39,7 +39,7 @@ def grid() -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_garbage_is_not_looked_for_while_libraries_are_loaded(extract, monkeypatch, collects):
-    """But during the work it is, and afterwards all is as it was."""
+    """Garbage collection is off only then; afterwards its settings are as before."""
     seen, read, work = [], cli_extract.read_shared, cli_extract.compute
     monkeypatch.setattr(cli_extract, "read_shared", lambda *args: (seen.append(gc.isenabled()), read(*args))[1])
     monkeypatch.setattr(cli_extract, "compute", lambda *args: (seen.append(gc.isenabled()), work(*args))[1])
@@ -74,7 +74,7 @@ def test_the_frame_is_that_of_the_python_api(extract, files):
 
 
 def test_a_gzipped_frame(extract, files):
-    """Compressed because its name says so, also while it is being written."""
+    """Compressed because its name says so, also while it is written."""
     packed = files.output.with_name("frame.fits.gz")
     extract()
     assert extract("-o", packed).code == 0
@@ -110,7 +110,7 @@ def test_the_log_has_the_command_the_settings_and_a_summary(extract, files):
 
 
 def test_the_summary_counts_what_the_status_says(extract, files):
-    """Bins without a good pixel in fibres that are otherwise extracted, from the pixels where icov tells too little."""
+    """Bins without a good pixel in otherwise extracted fibres, from pixels where icov tells too little."""
     with fits.open(files.image) as hdus:
         hdus["IVAR"].data[40:70, :30] = 0
         hdus.writeto(files.image, overwrite=True, checksum=True)
@@ -128,7 +128,7 @@ def test_the_summary_counts_what_the_status_says(extract, files):
 
 
 def test_a_run_says_of_each_kernel_that_it_compiles_and_counts_it(extract, files, monkeypatch, tmp_path):
-    """A kernel that was not compiled ahead: where compiling ahead finds nothing, and the cache holds one less."""
+    """A kernel that was not compiled ahead: compiling ahead finds nothing, and the cache lacks one."""
     from gpu_extract.kernels import kernel_cache
     from gpu_extract.normal import simd_bins
 
@@ -212,7 +212,7 @@ def test_performance_record(extract, files):
 
 
 def test_a_page_alone_takes_the_model_that_it_shows(extract, files, tmp_path, monkeypatch):
-    """The same picture to the last bit as with the whole model, which is not made for it; nor is the frame another."""
+    """The picture is bitwise that with the whole model, which is not made for it; the frame does not change."""
     pytest.importorskip("matplotlib", reason="no pictures without matplotlib")
     monkeypatch.setattr("gpu_extract.figures.canvas.DPI", 50)
     asked, drawn = [], []
@@ -230,7 +230,7 @@ def test_a_page_alone_takes_the_model_that_it_shows(extract, files, tmp_path, mo
 
 
 def test_presets_by_name_and_by_camera(extract, run, files, tmp_path):
-    """The small PSF covers 6000-6100 only, so the grids of the cameras are refused by it, which names them."""
+    """The small PSF covers 6000-6100 only: it refuses the cameras' grids, and the message names them."""
     assert extract("--preset", "desi-r").error.startswith("wavelengths 5760 to 7620 Angstrom")
     assert "wavelengths 3600 to 5800" in extract("--preset", "desi-b").error
     given = "give -w first,last,step, or another --preset"
@@ -258,7 +258,7 @@ def test_without_a_known_camera_the_grid_must_be_given(run, files, tmp_path):
 
 
 def test_barycentric_wavelengths(extract, files, tmp_path):
-    """Stored undivided; extracted at wavelengths divided by the factor: the same numbers as asked for directly."""
+    """Stored undivided, extracted at wavelengths divided by the factor: the same numbers as for a direct request."""
     hdus = image_hdus()
     target = {"TARGTRA": 150.0, "TARGTDEC": 2.2, "MJD-OBS": 58950.3}
     hdus[0].header.update(target)
@@ -277,7 +277,7 @@ def test_barycentric_wavelengths(extract, files, tmp_path):
     image, psf = read_image(tmp_path / "t.fits"), read_psf(files.psf)
     first, last, step = (w / factor for w in grid())
     direct = extract_arrays(image, psf, ExtractConfig((first, last, step), psferr=0.01))
-    # photons per bin agree up to rounding of the wavelengths, 1e-12 A of 1 A; the bins are wider by the factor
+    # photons per bin agree up to rounding of the wavelengths, 1e-12 A of 1 A; bins are wider by the factor
     sigma = direct.ivar**-0.5
     assert np.max(np.abs(frame.flux * factor - direct.flux) / sigma) < 1e-5  # stored in single precision
     # each fibre's own factor, for its target, is in the fibermap
@@ -339,7 +339,7 @@ def test_options_without_effect_are_said_to_be_ignored(extract):
 
 @pytest.mark.parametrize(("size", "has", "told"), [(3, True, True), (3, False, False), (25, True, False)])
 def test_a_bundlesize_that_the_psf_knows_better_is_said_to_be_ignored(extract, files, size, has, told):
-    """25 stands in every command that a run has spelt out."""
+    """25 appears in every command line that a run logs."""
     psf = read_psf(files.psf)
     write_psf(files.psf, replace(psf, bundle=np.arange(psf.nfibre) // 2 if has else None))
     done = extract("--bundlesize", size)
@@ -378,14 +378,14 @@ def test_comparison_with_a_frame(extract, files, tmp_path):
 
 @pytest.mark.parametrize("core", ["dense", pytest.param("auto", marks=pytest.mark.slow)])
 def test_the_self_test_follows_the_run(extract, files, core):
-    """auto needs twenty kernels of widths that no other test has."""
+    """auto needs twenty kernels of widths that no other test uses."""
     done = extract("-t", "--core", core)
     assert done.code == 0, done.out
     assert "oracle" in done.out and files.output.exists()
 
 
 def test_help_is_quick_and_teaches():
-    """What takes time is what is loaded: 168 modules, Python's own included, and none of the heavy packages."""
+    """Loading takes the time: 168 modules, Python's own included, and none of the heavy packages."""
     done = subprocess.run([sys.executable, str(BIN), "--help"], capture_output=True, text=True, check=True)
     for word in ("examples", "exit codes", "--wavelength WMIN,WMAX,DW", "5760,7620,0.8", "(default 25)", "mpiexec"):
         assert word in " ".join(done.stdout.split())
@@ -397,10 +397,10 @@ def test_help_is_quick_and_teaches():
 
 
 def test_the_usual_way_loads_nothing_heavy_for_nothing(extract, files):
-    """Each of these takes 0.05 to 0.2 s: what numba can compile, scipy.linalg for LAPACK, units for annotations."""
-    assert extract("--no-gpu").code == 0         # kernels that are not there are compiled, which takes all of numba
+    """Each takes 0.05 to 0.2 s: numba's compiler parts, scipy.linalg for LAPACK, units for annotations."""
+    assert extract("--no-gpu").code == 0         # missing kernels are compiled, which loads all of numba
     code = ("import sys; from gpu_extract.cli.extract import main; assert main(sys.argv[1:]) == 0; "
-            "import gpu_extract.simulate; print(*sys.modules)")          # as where the embedded frame is taken
+            "import gpu_extract.simulate; print(*sys.modules)")          # as for the embedded frame
     words = ["-i", files.image, "-p", files.psf, "-o", files.output, "-w", GRID, "--no-gpu"]
     done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True)
     heavy = {"scipy.linalg", "scipy.special", "numpy.f2py", "numba.np.arrayobj", "numba.np.arraymath",
@@ -428,13 +428,13 @@ def test_threads_are_set_for_the_libraries(files):
         ).stdout.strip()
 
     assert (threads(), threads("2"), threads(OMP_NUM_THREADS="3")) == ("1", "2", "3")
-    # numba does not load with 0: "internal error: ValueError" was said
+    # numba does not load with 0: "internal error: ValueError" was reported
     assert [threads(NUMBA_NUM_THREADS=given, OMP_NUM_THREADS="3") for given in ("2", "0", "x")] == ["2", "3", "3"]
 
 
 @pytest.mark.parametrize("given", ["0", "x"])
 def test_programs_without_threads_load_numba_as_well(given):
-    """gpu_compare has no --threads; with 0 it ended in an internal error."""
+    """gpu_compare has no --threads; with 0 it once ended in an internal error."""
     code = ("from gpu_extract.cli.common import Parser, add_common_options, run_main\n"
             "parser = Parser('a', 'b', 'c')\nadd_common_options(parser)\n"
             "raise SystemExit(run_main(lambda: parser, lambda args: len(__import__('numba').__version__) > 99, []))")

@@ -1,4 +1,4 @@
-"""What a command says to somebody who mistyped, mixed something up, or reads its log later."""
+"""What a command prints for somebody who mistyped, mixed options up, or reads its log later."""
 import argparse
 import cProfile
 import importlib
@@ -43,7 +43,7 @@ PROGRAMS = ("gpu_extract.cli.extract", "gpu_extract.cli.exposure", "gpu_extract.
 
 
 def said_by(module: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a program says to words that it cannot use."""
+    """The one line that a program prints for words that it cannot use."""
     assert importlib.import_module(module).main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
@@ -76,7 +76,7 @@ def test_what_was_probably_meant(module, words, meant, capsys):
 
 
 def parsers():
-    """Every parser: of each program, and of each of its commands with the word that asks for it."""
+    """Every parser: of each program, and of each of its subcommands with that word."""
     for module in PROGRAMS:
         made = importlib.import_module(module).build_parser()
         yield module, [], made
@@ -86,7 +86,7 @@ def parsers():
 
 
 def test_every_option_of_every_command_is_known_when_a_letter_is_missing():
-    """The last but one letter is left out; another option that is as near is as good."""
+    """The last but one letter is left out; another option that is equally close is accepted."""
     tried = 0
     for module, words, parser in parsers():
         for option in (o for a in parser._actions if a.help != argparse.SUPPRESS for o in a.option_strings):
@@ -106,7 +106,7 @@ def test_every_option_of_every_command_is_known_when_a_letter_is_missing():
     ("gpu_extract.cli.extract", "-o x.fits -w -.5,1,1", "wavelength", (-0.5, 1.0, 1.0)),
     ("gpu_psf.cli.psf", "preprocess -i a -o x.fits --dispersion -y", "dispersion", "-y")])
 def test_a_value_may_begin_with_a_minus(module, words, attribute, value):
-    """argparse by itself takes -0.3 for a value, and -0.3,1.2 and -y for options that do not exist."""
+    """argparse itself takes -0.3 as a value, but -0.3,1.2 and -y as unknown options."""
     assert getattr(importlib.import_module(module).build_parser().parse_args(words.split()), attribute) == value
 
 
@@ -140,8 +140,8 @@ def small_frames(tmp_path_factory):
                                    ["a.fits", "none.fits"]])
 @pytest.mark.parametrize("both", [False, True])
 def test_whoever_reads_may_leave(words, both, tmp_path, small_frames):
-    """`gpu_compare a b | head -1` ended with exit code 3, `gpu_extract ... 2>&1 | head -1` with 120: the exit code is
-    that of the work."""
+    """`gpu_compare a b | head -1` once ended with exit code 3, `gpu_extract ... 2>&1 | head -1` with 120: the exit code
+    must be that of the work."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run([sys.executable, str(BIN / "gpu_compare"), *words], stdout=write, cwd=small_frames,
@@ -155,7 +155,7 @@ def test_whoever_reads_may_leave(words, both, tmp_path, small_frames):
 
 @pytest.mark.parametrize("program", ["gpu_perf", "gpu_stress"])
 def test_whoever_reads_a_profile_may_leave(program, tmp_path):
-    """`gpu_perf proflog FILE | head` ended as an internal error."""
+    """`gpu_perf proflog FILE | head` once ended in an internal error."""
     profile = cProfile.Profile()
     profile.runcall(sorted, range(9), key=lambda x: -x)
     profile.dump_stats(tmp_path / "profile")
@@ -171,14 +171,14 @@ def test_whoever_reads_a_profile_may_leave(program, tmp_path):
     ("gpu_extract.cli.compare", ["a.fits", "a.fits", "--limits", "NAME"]), ("gpu_perf.cli.perf", ["nsys", "NAME"]),
     ("gpu_perf.cli.track", ["list", "--store", "NAME"]), ("gpu_stress.cli.stress", ["report", "-o", ".", "NAME"])])
 def test_a_name_that_is_too_long(module, words, small_frames, monkeypatch, capsys):
-    """It ended as an internal error, where it was asked whether there is such a file."""
+    """Asking whether such a file exists once ended in an internal error."""
     monkeypatch.chdir(small_frames)
     words = ["x" * 300 if word == "NAME" else word for word in words]
     assert said_by(module, words, capsys).endswith(": the file name is too long; give a shorter one")
 
 
 def test_names_that_are_no_text_in_the_title_of_a_picture(small_frames, tmp_path):
-    """matplotlib refused them: it ended as an internal error."""
+    """matplotlib refused them, which was an internal error."""
     odd = tmp_path / "a\udcff.fits"
     odd.write_bytes((small_frames / "a.fits").read_bytes())
     picture = tmp_path / "p\udcff.png"
@@ -226,9 +226,9 @@ def test_threads_need_memory(monkeypatch):
 
 @pytest.mark.parametrize("size", [16, 20, 200])
 def test_byte_code_of_which_a_full_disk_has_left_a_part(size, tmp_path, monkeypatch, capsys):
-    """Python 3.11 keeps what it could write of it, and fails in every run from then on; its error names no file.
+    """Python 3.11 keeps the part of it that it could write, and fails in every later run; its error names no file.
 
-    A module that is whole and raises such an error itself is none, nor is one that cannot be compiled.
+    A whole module that raises such an error itself is not such a case, nor is one that cannot be compiled.
     """
     source = tmp_path / f"half_of_{size}.py"
     source.write_text("values = " + repr(list(range(300))) + "\nraise EOFError('of its own')\n")
@@ -251,7 +251,7 @@ def test_byte_code_of_which_a_full_disk_has_left_a_part(size, tmp_path, monkeypa
 
 
 def test_json_that_is_nested_too_deep(tmp_path, small_frames, monkeypatch, capsys):
-    """It ended as an internal error; as a profile, it filled the memory of the machine."""
+    """It once ended in an internal error; as a profile, it filled the machine's memory."""
     monkeypatch.chdir(small_frames)
     deep = tmp_path / "machine.json"
     deep.write_text("[" * 100000 + "]" * 100000)
@@ -265,7 +265,7 @@ def test_json_that_is_nested_too_deep(tmp_path, small_frames, monkeypatch, capsy
 
 @pytest.mark.parametrize("words", [["--help"], ["a.fits", "a.fits"]])
 def test_output_on_a_full_disk(words, small_frames):
-    """It ended with 120 and an exception at the end of Python."""
+    """It once ended with 120 and an exception at Python's exit."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, str(BIN / "gpu_compare"), *words], stdout=full, stderr=subprocess.PIPE,
                               cwd=small_frames, check=False)
@@ -292,12 +292,12 @@ def test_addresses_are_no_files(name, extract, files, tmp_path):
     ("gpu_psf.cli.psf", ["fit", "-i", "arc.fits", "", "-o", "psf.fits"], "-i/--input"),
 ])
 def test_a_variable_that_is_not_set_is_no_value(module, words, option, capsys):
-    """An empty name counted as an option that is not given: with both of -i and -p a simulated frame was extracted."""
+    """An empty name once counted as an absent option: with -i and -p empty a simulated frame was extracted."""
     assert f"argument {option}: its value is empty" in said_by(module, words, capsys)
 
 
 def test_addresses_in_the_list_of_a_night(capsys, tmp_path):
-    """In a list names are relative to its folder: an address does not become one of its files."""
+    """Names in a list are relative to its folder, but an address does not become a file there."""
     (tmp_path / "list").write_text("s3://bucket/preproc-r0-1.fits psf.fits\n")
     for words in (["-i", "s3://bucket/preproc-*.fits", "-p", "psf.fits"], [str(tmp_path / "list")]):
         line = said_by("gpu_extract.cli.exposure", [*words, "-o", str(tmp_path / "out"), "--loglevel", "error"], capsys)
@@ -337,7 +337,7 @@ def test_exchanged_files_are_recognised(extract, files, tmp_path):
     ("gpu_extract.cli.simulate", "-o x.txt", "x.txt"),
     ("gpu_extract.cli.simulate", "-o x.fits --truth-out t.fit", "t.fit")])
 def test_outputs_are_looked_at_before_any_work(module, words, named, capsys, tmp_path, monkeypatch):
-    """None of the inputs is there: who looks at them first says so."""
+    """No input exists: the first message shows what is checked first."""
     monkeypatch.chdir(tmp_path)
     assert importlib.import_module(module).main(words.split()) in (2, 3)
     (line,) = capsys.readouterr().err.splitlines()
@@ -351,7 +351,7 @@ def test_outputs_are_looked_at_before_any_work(module, words, named, capsys, tmp
     ("gpu_stress.cli.stress", "campaign {}"), ("gpu_stress.cli.stress", "report gone -o {}"),
     ("gpu_extract.cli.setup", "templates {}"), ("gpu_extract.cli.exposure", "-i a.fits -p p.fits -o {}")])
 def test_folders_are_looked_at_before_any_work(module, words, folder, capsys, tmp_path, monkeypatch):
-    """A folder named "s3:" was made, and a file in the way was an internal error."""
+    """A folder named "s3:" was once made, and a file in the way was an internal error."""
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     assert importlib.import_module(module).main(words.format(folder).split()) in (2, 3)
@@ -383,7 +383,7 @@ def test_a_sweep_is_not_begun_without_what_its_report_needs(capsys, tmp_path, mo
 
 
 def test_times_in_the_log(capsys):
-    """On: every line; auto: where no terminal is; off: never. Errors are as they were."""
+    """On: every line; auto: unless the output is a terminal; off: never. Errors are unchanged."""
     def body(_: object) -> int:
         logging.getLogger("gpu_extract").info("one\ntwo")
         logging.getLogger("gpu_extract").warning("three")
@@ -404,12 +404,12 @@ def test_times_in_the_log(capsys):
 def test_the_surroundings_say_whether_the_log_has_times(capsys, monkeypatch):
     monkeypatch.setenv("GPU_EXTRACT_LOG_TIMES", "no")
     assert "must be one of auto, on, off" in said_by("gpu_extract.cli.compare", ["a", "b"], capsys)
-    monkeypatch.setenv("GPU_EXTRACT_LOG_TIMES", "")           # the same as not set
+    monkeypatch.setenv("GPU_EXTRACT_LOG_TIMES", "")           # equivalent to unset
     assert "a: no such file" in said_by("gpu_extract.cli.compare", ["a", "b"], capsys)
 
 
 def test_progress_on_two_ranks_counts_all_bundles(monkeypatch):
-    """Two bundles on two ranks are one round: "bundle 1 of 1" was said of a frame of two."""
+    """Two bundles on two ranks are one round: a frame of two was once logged as "bundle 1 of 1"."""
     monkeypatch.setattr(logging.getLogger("gpu_extract"), "level", logging.INFO)
 
     class Terminal(io.StringIO):
@@ -440,7 +440,7 @@ def test_a_bundle_that_was_interrupted_is_not_counted(caplog):
 
 
 def test_a_signal_while_a_kernel_returns_is_an_interruption():
-    """numba goes on with the exception that the handler raises, and Python makes a SystemError of that."""
+    """numba continues after the handler's exception, and Python turns that into a SystemError."""
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -468,7 +468,7 @@ def test_a_signal_while_a_kernel_returns_is_an_interruption():
 
 
 def test_tables_of_simulated_frames_have_no_unit_that_astropy_does_not_know(tmp_path):
-    """FLUX_R was in "nanomaggy", which is none of FITS's units: every reader of the table had a warning for it."""
+    """FLUX_R was in "nanomaggy", which is no FITS unit: every reader of the table printed a warning."""
     table = fibermap_of(SimConfig(camera="tiny", seed=3), psf_model("tiny"))
     frame = small_frame()
     write_frame(tmp_path / "frame.fits", replace(frame, fibermap=replace(table, rows=table.rows[:len(frame.flux)])))
@@ -489,7 +489,7 @@ def test_options_of_exspec_are_refused_by_name(extract):
 
 
 def test_programs_start_where_the_home_folder_may_not_be_searched():
-    """As that of a service account; astropy, which looks for settings there, ends with an error."""
+    """As for a service account; astropy looks for settings there and ends with an error."""
     if "ASTROPY_CONFIG_DIR" not in inspect.getsource(pytest.importorskip("astropy.config.paths")):
         pytest.skip("this astropy takes no other folder for its settings")
     code = ("import os\n"
@@ -507,7 +507,7 @@ def test_programs_start_where_the_home_folder_may_not_be_searched():
 
 
 def test_lines_for_a_closed_standard_error_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python has None in its place then (`2>&-`); a run made its frame and ended with exit code 4."""
+    """Python then has None in its place (`2>&-`); a run once made its frame and ended with exit code 4."""
     handlers, level = log.handlers[:], log.level
     monkeypatch.setattr(sys, "stderr", None)
     try:

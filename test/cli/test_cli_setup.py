@@ -1,4 +1,4 @@
-"""gpu_setup: a loader for specutils, templates, and the workflows that are among them."""
+"""gpu_setup: a loader for specutils, templates, and the workflows among them."""
 import ast
 import os
 import shutil
@@ -20,7 +20,7 @@ GRID = "6020,6060,0.85"
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A home folder of nobody."""
+    """An empty home folder."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -49,7 +49,7 @@ def test_specutils_opens_frames_without_an_import(home, tmp_path):
         return subprocess.run([sys.executable, "-c", code, str(tmp_path / "frame.fits")], capture_output=True,
                               text=True, env={**os.environ, "HOME": str(home)})
 
-    assert read().returncode != 0                    # as specutils is by itself
+    assert read().returncode != 0                    # as in specutils itself
     assert main(["specutils"]) == 0
     done = read()
     assert done.returncode == 0 and done.stdout.split("\n")[-2] == "(4, 30)", done.stderr
@@ -70,7 +70,7 @@ def test_templates_are_copied_and_never_replaced(tmp_path, capsys):
 
 
 def test_all_is_written_though_nobody_reads_what(tmp_path):
-    """With `| head` the templates behind those that were read of were missing."""
+    """With `| head`, templates after those that were printed were once missing."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run([sys.executable, str(ROOT / "bin" / "gpu_setup"), "templates", str(tmp_path / "jobs")],
@@ -91,7 +91,7 @@ def test_the_preset_template_can_be_used():
 
 @pytest.fixture
 def small_night(tmp_path):
-    """Two small exposures of a camera, one of them without its PSF's light: (folder, environment)."""
+    """Two small exposures of a camera, with their PSFs: (folder, environment)."""
     night = tmp_path / "night"
     night.mkdir()
     for expid in (1, 2):
@@ -126,7 +126,7 @@ def test_a_night_with_snakemake(small_night, tmp_path):
 
 @pytest.mark.slow
 def test_a_night_with_parsl(small_night, tmp_path):
-    """One frame fails; the other is there; started again with what was missing, that one is made."""
+    """One frame fails without its PSF, the other is made; started again with the PSF, it makes the first."""
     pytest.importorskip("parsl", reason="parsl is not installed")
     night, environment = small_night
     psf = night / "psf-r0-00000002.fits"
@@ -144,7 +144,7 @@ def test_a_night_with_parsl(small_night, tmp_path):
 
 @pytest.mark.slow
 def test_the_checks_of_reframe(small_night, tmp_path):
-    """The installation is correct and has its speed measured; one that gives other numbers is not."""
+    """A correct installation has its speed measured; one that gives other numbers does not."""
     pytest.importorskip("reframe", reason="reframe is not installed")
     _, environment = small_night
 

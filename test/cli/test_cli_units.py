@@ -8,7 +8,7 @@ from gpu_extract.io.frame import read_frame
 
 
 def in_units(power: int) -> fits.HDUList:
-    """The small image, some of it masked, with every electron counted 2^power times."""
+    """The small image, partly masked, with every electron counted 2^power times."""
     hdus = image_hdus()
     hdus["MASK"].data[30:60, 20:40] = 1
     hdus["MASK"].data[80:100, 12] = 1
@@ -21,7 +21,7 @@ def in_units(power: int) -> fits.HDUList:
 
 @pytest.mark.parametrize("power", [-40, -9, 20, 40])
 def test_in_units_of_a_power_of_two_through_files(extract, files, power):
-    """Files hold single precision, in which a power of two loses nothing: flux, ivar, R and flags to the last bit."""
+    """Files hold single precision, in which a power of two loses nothing: flux, ivar, R and flags are bitwise equal."""
     write_image(files.image.with_name("whole.fits"), in_units(0))
     write_image(files.image.with_name("other.fits"), in_units(power))
     frames = []

@@ -65,7 +65,7 @@ def test_a_step_that_fails_is_named_in_one_line(fault: str, number: int, why: st
 
 
 def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line, and the exit code of a wrong input."""
+    """One line, and the exit code for wrong input."""
     try:
         import cupy  # noqa: F401
     except ImportError:
@@ -81,9 +81,9 @@ def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nvidias_own_tests_come_last(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
                                      tmp_path: Path) -> None:
-    """Where they are installed, and only after the ladder: one that finds a fault decides the exit code."""
+    """If they are installed, and only after the ladder: a fault that they find decides the exit code."""
     monkeypatch.setattr("gpu_extract.cli.device_check.first_device", SimulatedDevice)
-    monkeypatch.setattr("gpu_extract.cli.device_check.STEPS", STEPS[:2])        # no compiler's time
+    monkeypatch.setattr("gpu_extract.cli.device_check.STEPS", STEPS[:2])        # saves the compiler's time
     dcgmi = tmp_path / "dcgmi"
     dcgmi.write_text('#!/bin/sh\necho \'{"DCGM Diagnostic": {"test_categories": [{"tests": [{"name": "pcie", '
                      '"results": [{"entity_id": 3, "status": "Fail"}]}]}]}}\'\nexit 226\n')

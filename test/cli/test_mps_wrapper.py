@@ -1,4 +1,4 @@
-"""bin/mps_wrapper under a real mpiexec, with a daemon that stands for NVIDIA's."""
+"""bin/mps_wrapper under a real mpiexec, with a stand-in for NVIDIA's daemon."""
 import os
 import re
 import shutil
@@ -16,7 +16,7 @@ from mpi_launch import Ended, finish, launcher, wait_for_none
 
 ROOT = Path(__file__).resolve().parents[2]
 WRAPPER = [sys.executable, str(ROOT / "bin" / "mps_wrapper")]
-# A rank: works with MPI, looks whether the daemon is there when it begins and when it ends, lasts as its number says
+# A rank: uses MPI, checks for the daemon at its start and end, and lasts as long as its number says
 RANK = """
 import os, sys, time
 from pathlib import Path
@@ -37,13 +37,13 @@ sys.exit(int(sys.argv[1]) if rank == 2 else 0)
 
 
 class Place(NamedTuple):
-    """Where a test works."""
+    """The folders of a test."""
 
     folder: Path
     variables: dict[str, str]
 
     def daemon(self) -> list[list[str]]:
-        """What the daemon noted: time, started or stopped, directory, CUDA_VISIBLE_DEVICES."""
+        """What the daemon logged: time, started or stopped, directory, CUDA_VISIBLE_DEVICES."""
         log = self.folder / "daemon.log"
         return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A PATH with the stand-in on it, and folders of its own."""
+    """A PATH with the stand-in on it, and separate folders."""
     programs = tmp_path / "bin"
     programs.mkdir()
     program = programs / "nvidia-cuda-mps-control"
@@ -110,7 +110,7 @@ def test_a_signal_reaches_the_command(place: Place) -> None:
 
 
 def test_a_signal_while_the_daemon_starts_waits_for_the_command(place: Place) -> None:
-    """Nothing else would stop the daemon: it is started, the command gets the signal, the daemon is stopped."""
+    """Nothing else would stop the daemon: it starts, the command gets the signal, and the daemon is stopped."""
     environ = {**os.environ, **place.variables, "FAKE_MPS_TAKES": "2"}
     with subprocess.Popen([*WRAPPER, "sleep", "30"], env=environ) as process:
         end = time.monotonic() + 20
@@ -177,7 +177,7 @@ def test_without_a_command(place: Place) -> None:
 
 
 def test_directories() -> None:
-    """Users, jobs and steps have their own; names are short, and stay in their folder."""
+    """Users, jobs and steps have separate ones; names are short, and stay in their folder."""
     slurm = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3", "TMPDIR": "/scratch"}
     assert str(directory_for(slurm, 99)) == f"/scratch/mps-{os.getuid()}-12-3"
     assert directory_for({**slurm, "SLURM_STEP_ID": "4"}, 99) != directory_for(slurm, 99)

@@ -1,4 +1,4 @@
-"""Judging frames: what is compared, what is left out, and what makes it fail."""
+"""Judging frames: what is compared, what is left out, and what fails."""
 import json
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def test_frames_in_different_units_are_refused(frame, other, tmp_path, capsys):
 @pytest.mark.parametrize("field", ["flux", "ivar", "resolution", "chi2pix", "mask"])
 @pytest.mark.parametrize("limits", shipped())
 def test_one_field_off_fails_that_field_alone(frame, field, limits):
-    """Every bin is moved by a hundred times the limit of the 99 % point (by one bit for the mask)."""
+    """Every bin is off by a hundred times the limit of the 99 % point (one bit for the mask)."""
     bound = load_limits(limits).fields[field].p99
     moved = {
         "flux": lambda: frame.flux + 100 * bound / np.sqrt(frame.ivar),
@@ -103,7 +103,7 @@ def test_differences_are_in_the_units_that_are_named(frame):
 
 
 def test_median_99_percent_and_maximum(frame):
-    """Of the judged bins 2 % are off by 1 sigma and one by 5: the median does not see it, the others do."""
+    """2 % of the judged bins are off by 1 sigma and one by 5: the median does not see it, the others do."""
     good = np.argwhere(frame.pixmask_fraction < 0.5)
     off = np.zeros(frame.flux.shape)
     off[tuple(good[:len(good) // 50].T)] = 1
@@ -115,7 +115,7 @@ def test_median_99_percent_and_maximum(frame):
 
 @pytest.mark.parametrize("bit", sorted(set(SpecMask) - {SpecMask.WEAKBIN}))
 def test_every_bit_of_the_mask_counts(frame, bit):
-    """But WEAKBIN, which rounding of another core decides. COSMIC and ODDPIX came later and did not count."""
+    """Except WEAKBIN, which depends on another core's rounding. COSMIC and ODDPIX, added later, once did not count."""
     other = replace(frame, mask=frame.mask ^ np.uint32(bit))
     assert not rows(compare_frames(other, frame, "frame"))["mask"].passed
 
@@ -132,7 +132,7 @@ def test_mostly_masked_bins_are_not_judged_but_their_mask_is(frame):
 
 
 def test_a_fibre_without_errors_in_the_reference_is_not_judged(frame):
-    """A dropped fibre sees good pixels, but has ivar 0: nothing to measure a difference in."""
+    """A dropped fibre sees good pixels but has ivar 0: there is no unit for a difference."""
     ivar = frame.ivar.copy()
     ivar[3] = 0
     dropped = replace(frame, ivar=ivar)
@@ -151,7 +151,7 @@ def test_the_mask_decides_where_there_is_no_fraction(frame):
 
 
 def test_elements_of_r_beside_masked_bins_are_not_judged(frame):
-    """Column j of diagonal k belongs to row j - ndiag + k: neither of the two may be mostly masked."""
+    """Column j of diagonal k belongs to row j - ndiag + k: neither may be mostly masked."""
     n = len(frame.wave)
     row = np.arange(n) - NDIAG + np.arange(2 * NDIAG + 1)[:, None]
     exists = (row >= 0) & (row < n)
@@ -169,7 +169,7 @@ def test_elements_of_r_beside_masked_bins_are_not_judged(frame):
 
 
 def test_any_common_fibres_and_wavelengths(frame):
-    """A frame of fibres 13 to 16 and a later, longer grid: only what both have is compared."""
+    """A frame of fibres 13 to 16 and a later, longer grid: only the common part is compared."""
     part = cut(frame, slice(3, 7), slice(50, None))
     longer = replace(part, wave=part.wave + 3e-7)
     comparison = compare_frames(longer, frame, "frame")
@@ -181,7 +181,7 @@ def test_any_common_fibres_and_wavelengths(frame):
 
 
 def test_every_second_wavelength(frame):
-    """A reference of twice the step has no neighbouring rows in common: only R's main diagonal is judged."""
+    """A reference of twice the step has no common neighbouring rows: only R's main diagonal is judged."""
     sparse = cut(frame, slice(None), slice(None, None, 2))
     got = rows(compare_frames(frame, sparse, "frame"))
     assert got["flux"].passed
@@ -189,7 +189,7 @@ def test_every_second_wavelength(frame):
 
 
 def test_bins_between_those_of_both_are_counted(frame):
-    """A frame of rounded wavelengths passed by the few that float32 can hold, without a word."""
+    """A frame with rounded wavelengths once passed on the few that float32 holds exactly, silently."""
     rounded = replace(frame, wave=frame.wave.astype(np.float32).astype(np.float64))
     got = compare_frames(rounded, frame, "frame")
     count = np.count_nonzero(np.abs(rounded.wave - frame.wave) > 1e-6)
@@ -202,7 +202,7 @@ def test_bins_between_those_of_both_are_counted(frame):
 
 
 def test_a_bin_that_has_no_ivar_in_one_of_them_alone_has_no_data_there(frame):
-    """Of a reference whose MASK does not say so it passed."""
+    """Without NODATA in the reference's MASK it once passed."""
     ivar = frame.ivar.copy()
     ivar[3, 40] = 0
     without = replace(frame, ivar=ivar)
@@ -245,7 +245,7 @@ def test_nan_and_lost_bins_do_not_pass(frame):
 
 
 def test_infinite_elements_of_r_do_not_pass_and_say_nothing_else(frame):
-    """Ranks of the differences lie between two infinite ones; numpy would warn."""
+    """Percentiles of the differences lie between two infinite ones; numpy would warn."""
     worse = frame.resolution.copy()
     worse[:, :, 50] = np.inf
     assert not rows(compare_frames(replace(frame, resolution=worse), frame))["resolution"].passed
@@ -256,7 +256,7 @@ def test_infinite_elements_of_r_do_not_pass_and_say_nothing_else(frame):
 
 @pytest.mark.parametrize("value", [np.nan, -1.0, np.inf])
 def test_a_reference_without_an_error_does_not_pass(frame, value):
-    """A bin whose ivar is no number was taken for one without data, and not judged."""
+    """A bin with NaN ivar was once taken as one without data, and not judged."""
     ivar = frame.ivar.copy()
     ivar[tuple(np.argwhere(frame.pixmask_fraction < 0.5)[0])] = value
     with pytest.raises(InputError, match=r"^the reference is inconsistent: 1 bin has an IVAR that is negative, inf"):
@@ -272,7 +272,7 @@ def test_a_reference_without_an_error_does_not_pass(frame, value):
     ("status", Status.EMPTY, "no data by STATUS, with an IVAR above 0"),
     ("pixmask_fraction", -0.2, "a PIXMASK_FRACTION that is not between 0 and 1")])
 def test_a_reference_that_contradicts_itself_is_refused(frame, field, value, words):
-    """Of a frame that is compared with itself nothing differs: it passed, whatever it held."""
+    """Compared with itself, any frame once passed, whatever it held."""
     array = getattr(frame, field).copy()
     array[4, ..., 30:40] = value
     with pytest.raises(InputError, match=f"^the reference is inconsistent: [0-9]+ bins have {words}; give another"):
@@ -281,7 +281,7 @@ def test_a_reference_that_contradicts_itself_is_refused(frame, field, value, wor
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_wavelengths_that_do_not_ascend_are_refused(frame, which):
-    """Bins are looked up in them: of others a part was compared, or bins of different wavelengths."""
+    """Bins are looked up in them: otherwise only some were compared, or bins of different wavelengths."""
     frames = [frame, frame]
     frames[which] = replace(frame, wave=frame.wave[::-1])
     with pytest.raises(InputError, match=f"^wavelengths of the {('frame', 'reference')[which]} do not ascend"):
@@ -292,7 +292,7 @@ def test_wavelengths_that_do_not_ascend_are_refused(frame, which):
     (Status.GOOD, Status.EMPTY), (Status.EMPTY, Status.DROPPED), (Status.FAILED, Status.EMPTY),
     (Status.WIDE_BAND, Status.FAILED)])
 def test_one_bin_of_another_status_fails(frame, state, other):
-    """Data in one frame only, or none for another reason; both ways round."""
+    """Data in one frame only, or missing for another reason; in both directions."""
     ivar = frame.ivar.copy()
     ivar[3, 77] = 0
     frame = replace(frame, ivar=ivar)
@@ -375,7 +375,7 @@ def test_every_limit_has_a_reason():
 # ---- the shipped cut-out ----------------------------------------------------------------------------------
 
 def test_the_cutout_is_what_the_oracle_makes_of_it():
-    """Five fibres of the first bundle's frame, made again: the same numbers, to rounding."""
+    """Five fibres of the first bundle's frame, made again: equal up to rounding."""
     cutout = load_cutout()
     again = oracle_extract(cutout.image, cutout.psf, replace(cutout.config, specmin=2, nspec=5))
     comparison = compare_frames(again, cutout.reference, "oracle")

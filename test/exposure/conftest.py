@@ -1,4 +1,4 @@
-"""Where the frames of a test go."""
+"""The folder for a test's frames."""
 from pathlib import Path
 
 import pytest

@@ -24,7 +24,7 @@ def rank() -> int:
 
 
 def crashing(extract: Callable[..., Any]) -> Callable[..., Any]:
-    """Fails the second time it is called."""
+    """Fails in its second call."""
     calls: list[int] = []
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -37,7 +37,7 @@ def crashing(extract: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def slow(span: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """Takes its time."""
+    """Delays each call."""
     def wrapped(self: Any, name: str) -> Any:
         time.sleep(seconds * (name == "cut"))
         return span(self, name)
@@ -46,7 +46,7 @@ def slow(span: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 def hanging(path: str, *_: Any, **__: Any) -> None:
-    """Half of a file, then nothing more."""
+    """Writes half of a file, then hangs."""
     atomic.temporary_name(Path(path)).write_bytes(b"half")
     time.sleep(600)
 
@@ -58,7 +58,7 @@ if __name__ == "__main__":
     if kind == "hang" and rank() == victim:
         frame.write_frame = hanging
     if kind == "slow" or (kind == "lame" and rank() == victim):
-        from gpu_extract.exposure.flow import Watch  # not above: it takes run.extract as it is then
+        from gpu_extract.exposure.flow import Watch  # not above: it imports run.extract as it is now
 
         Watch.span = slow(Watch.span, 0.5 if kind == "slow" else 2.0)
     if kind == "funneled":

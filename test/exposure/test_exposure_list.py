@@ -96,7 +96,7 @@ def test_groups_are_neighbours_and_even(ranks: int, groups: int) -> None:
 
 
 def test_missing_folders_are_named_before_any_work(tmp_path: Path) -> None:
-    """All of them at once, with their frames; one that will be made, and the current one, are no hindrance."""
+    """All at once, with their frames; a folder that will be made, and the current one, are no obstacle."""
     made = str(tmp_path / "new")
     check_folders([Entry("a.fits", "p.fits", f"{made}/a.fits"), Entry("a.fits", "p.fits", "b.fits")], made)
     lost = [Entry("a.fits", "p.fits", f"{tmp_path}/{folder}/{n}.fits") for n, folder in enumerate("xyxzw")]

@@ -1,4 +1,4 @@
-"""Any number of ranks and groups gives the same bits; whatever is lost, nothing broken is left, and a rerun goes on."""
+"""Any number of ranks and groups gives the same bits; whatever is lost, nothing broken is left; a rerun continues."""
 import os
 import random
 import signal
@@ -24,7 +24,7 @@ DRIVER = Path(__file__).with_name("faulty.py")
 
 @pytest.fixture(autouse=True)
 def signals_as_they_were() -> Iterator[None]:
-    """The program takes signals for itself, also where it is called as a function."""
+    """The program sets signal handlers, also when called as a function."""
     kept = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in kept.items():
@@ -33,7 +33,7 @@ def signals_as_they_were() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_segments_left() -> Iterator[None]:
-    """MPI leaves its own shared memory behind where ranks were killed: remove what is new and nobody's."""
+    """MPI leaves its shared memory behind when ranks are killed: remove new segments without an owner."""
     before = unused_segments()
     yield
     for path in unused_segments() - before:
@@ -86,7 +86,7 @@ def test_where_one_thread_may_use_mpi_shares_are_fixed(night: Night, folder: Pat
 
 @pytest.mark.slow
 def test_no_group_waits_while_another_holds_a_frame(night: Night, folder: Path) -> None:
-    """A group that is slow begins one frame; the one that it had read meanwhile goes to the other group."""
+    """A slow group begins one frame; the one that it had read ahead goes to the other group."""
     ended = launch(2, DRIVER, "lame", 1, "--", *night.options, "-o", folder, "--groups", 2)
     assert (ended.code, errors(ended)) == (0, [])
     groups = [line.split()[2] for line in ended.err.splitlines() if line.startswith("done ")]
@@ -94,14 +94,14 @@ def test_no_group_waits_while_another_holds_a_frame(night: Night, folder: Path) 
 
 
 def start(night: Night, folder: Path, ranks: int, *words: str) -> subprocess.Popen[str]:
-    """The program, running, with bundles that take a while."""
+    """The program, running, with slow bundles."""
     command = [*launcher(ranks), sys.executable, str(DRIVER), "slow", "0", "--", *night.options, "-o", str(folder),
                *words]
     return subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(condition: object, limit: float = 60.0) -> None:
-    """Wait until it is true."""
+    """Wait until the condition is true."""
     end = time.monotonic() + limit
     while not condition():         # type: ignore[operator]
         assert time.monotonic() < end, "it did not happen"
@@ -109,7 +109,7 @@ def wait_for(condition: object, limit: float = 60.0) -> None:
 
 
 def assert_nothing_broken(night: Night, folder: Path) -> None:
-    """What has a final name is whole and right."""
+    """Every file with a final name is complete and right."""
     for path, number in ((folder / frame.name, n) for n, frame in enumerate(night.frames)):
         if path.exists():
             assert datasums(path) == datasums(night.frames[number])
@@ -117,11 +117,11 @@ def assert_nothing_broken(night: Night, folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rank_killed_at_any_moment(night: Night, folder: Path, seed: int) -> None:
-    """Two ranks, in one group or two; the rerun is of one process, which costs less and must give the same."""
+    """Two ranks, in one group or two; the rerun has one process, which costs less and must give the same."""
     chance = random.Random(seed)
     process = start(night, folder, 2, "--groups", str(1 + seed % 2), "--recompute")
     wait_for(lambda: len(ranks_of(str(folder))) == 2)
-    if seed:                                                   # else while it starts
+    if seed:                                                   # otherwise during start-up
         wait_for(lambda: any(folder.iterdir()))
         time.sleep(chance.uniform(0.0, 0.5))
     os.kill(chance.choice(ranks_of(str(folder))), signal.SIGKILL)
@@ -137,7 +137,7 @@ def test_a_rank_killed_at_any_moment(night: Night, folder: Path, seed: int) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_a_killed_run_of_two_passes_is_resumed_on_other_ranks(tmp_path: Path, folder: Path, ranks: int) -> None:
-    """Cosmics that nobody knows, tails on the other bundle's pixels: what was killed on three ranks goes on here."""
+    """Unmasked cosmics, and tails on the other bundle's pixels: what was killed on three ranks is resumed here."""
     night = make_night(tmp_path, "--passes", "2", tails=0.004, variance="data", defects=Defects(hidden_cosmics=True))
     assert sum(fits.getheader(path)["NREJECT"] for path in night.frames) > 0
     process = start(night, folder, 3, "--groups", "2")
@@ -159,7 +159,7 @@ def test_signals_stop_it_cleanly(night: Night, folder: Path, number: signal.Sign
     wait_for(lambda: any(frame.name in os.listdir(folder) for frame in night.frames))
     asked = time.monotonic()
     rank = ranks_of(str(folder))[-1]
-    while process.poll() is None and time.monotonic() - asked < 10:       # again and again: also while it ends
+    while process.poll() is None and time.monotonic() - asked < 10:       # repeatedly: also while it ends
         with suppress(ProcessLookupError):
             os.kill(rank, number)
         time.sleep(0.01)
@@ -174,7 +174,7 @@ def test_signals_stop_it_cleanly(night: Night, folder: Path, number: signal.Sign
 
 
 def test_what_hangs_is_dropped_in_time(night: Night, folder: Path) -> None:
-    """The rank that gets the signal cannot come to its end: writing hangs."""
+    """The rank that gets the signal cannot end: its writing hangs."""
     command = [*launcher(2), sys.executable, str(DRIVER), "hang", "1", "--", *night.options, "-o", str(folder),
                "--groups", "2"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
@@ -190,13 +190,13 @@ def test_what_hangs_is_dropped_in_time(night: Night, folder: Path) -> None:
 
 
 def peak_of(pid: int) -> float:
-    """MB of memory at most so far."""
+    """The peak memory so far, in MB."""
     return next(int(line.split()[1]) / 1e3 for line in Path(f"/proc/{pid}/status").read_text().splitlines()
                 if line.startswith("VmHWM"))
 
 
 def test_memory_does_not_grow_with_the_frames(night: Night, folder: Path, tmp_path: Path) -> None:
-    """Two ranks that share their frames: their peaks after six frames are those after thirty."""
+    """Two ranks that share their frames: their peaks after six frames equal those after thirty."""
     (tmp_path / "list").write_text("".join(f"{night.images[n % 5]} {night.psf} {folder}/frame-{n}.fits\n"
                                            for n in range(30)))
     command = [*launcher(2), sys.executable, str(PROGRAM), str(tmp_path / "list"), "-w", GRID, "-o", str(folder),

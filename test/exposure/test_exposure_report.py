@@ -1,4 +1,4 @@
-"""What is said of a night when it is over, on planted records."""
+"""The report after a night, from planted records."""
 import logging
 
 import pytest
@@ -11,7 +11,7 @@ from gpu_extract.exposure.frames import Outcome, State
 
 def test_frames_per_hour_are_those_of_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups, two frames: the first is done after 60 s, the second after 96 s, and both began 2 s after their
-    processes were started: 73 frames an hour, not the 120 of the first group's clock."""
+    processes started: 73 frames an hour, not the 120 of the first group's clock."""
     said: list[str] = []
     monkeypatch.setattr(logging.getLogger("gpu_extract"), "info", said.append)
     entries = [Entry(f"preproc-{n}.fits", "psf.fits", f"frame-{n}.fits") for n in range(2)]

@@ -1,4 +1,4 @@
-"""What is there is not made again; what is not whole, or was made otherwise, is. One process."""
+"""Existing frames are not made again, unless they are incomplete or were made otherwise. One process."""
 import gzip
 import os
 import signal
@@ -23,7 +23,7 @@ def signals_as_they_were():
 
 
 def states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """Frame -> what came of it, from the table."""
+    """Frame -> its outcome, from the table."""
     lines = capsys.readouterr().err.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("state"))
     rows = [line.split() for line in lines[first + 1:] if ".fits" in line and not line.startswith("gpu_")]
@@ -66,7 +66,7 @@ def test_resume(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("more", [[], ["--recompute"]])
 def test_what_is_no_frame_is_not_replaced(night: Night, folder: Path, tmp_path: Path,
                                           capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
-    """A third word of the list that is no output: a PSF, an image that nobody else has named. The others go on."""
+    """A list's third word that is no output: a PSF, or an image that no other line names. The others continue."""
     for name, source in (("flat.fits", night.images[2]), ("other.fits.gz", night.psf)):
         content = source.read_bytes()
         (tmp_path / name).write_bytes(gzip.compress(content, 1) if name.endswith("gz") else content)
@@ -89,7 +89,7 @@ def test_an_output_is_not_the_list(night: Night, tmp_path: Path, capsys: pytest.
 
 
 def test_the_barycentric_factor_needs_no_image(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The settings of a frame that is there are found from its own header."""
+    """The settings of an existing frame are found from its own header."""
     command = ["-i", str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(folder),
                "--barycentric-correction", "--loglevel", "info"]
     assert main(command) == 0
@@ -120,7 +120,7 @@ def test_bad_input_does_not_stop_the_others(night: Night, folder: Path, tmp_path
 
 
 def test_an_absurd_header_costs_its_own_frame_alone(night: Night, folder: Path, tmp_path: Path) -> None:
-    """Such a one once kept the reader busy for ever, and the frames behind it waiting."""
+    """Such a header once kept the reader busy for ever, and the next frames waiting."""
     content = night.images[0].read_bytes()
     start = content.index(b"NAXIS2  =")
     absurd = tmp_path / "preproc-r7-1.fits"
@@ -132,7 +132,7 @@ def test_an_absurd_header_costs_its_own_frame_alone(night: Night, folder: Path, 
 
 
 def test_a_disk_that_is_full(night: Night, folder: Path) -> None:
-    """Room for three frames and a half."""
+    """Room for three and a half frames."""
     room = int(3.5 * night.frames[0].stat().st_size)
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(folder)], capture_output=True,
                           check=False)
@@ -153,7 +153,7 @@ def test_a_disk_that_is_full(night: Night, folder: Path) -> None:
 
 def test_a_run_that_fails_leaves_no_empty_folder(night: Night, tmp_path: Path,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
-    """It is made when the first frame is written, and taken away where that comes to nothing."""
+    """It is made when the first frame is written, and removed if that fails."""
     new = tmp_path / "new" / "out"
     cut = tmp_path / "preproc-r7-1.fits"
     cut.write_bytes(night.images[0].read_bytes()[:20000])
@@ -204,7 +204,7 @@ def test_simulated_frames_are_made_once(folder: Path, capsys: pytest.CaptureFixt
 
 def test_options_without_effect_are_said_to_be_ignored(night: Night, folder: Path,
                                                        capsys: pytest.CaptureFixture[str]) -> None:
-    """As gpu_extract does; the frame is that of a run without them."""
+    """As in gpu_extract; the frame is that of a run without them."""
     words = ["-i", str(night.images[0]), "-p", str(night.psf), "-w", GRID, "-o", str(folder)]
     assert main([*words, "--tail-radius", "20", "--nsubbundles", "2"]) == 0
     text = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a frame was made of has changed: it is made again, and it is said why. Two runs in one folder."""
+"""If a frame's inputs have changed, it is made again, with the reason logged. Two runs in one folder."""
 import gzip
 import json
 import os
@@ -45,7 +45,7 @@ def rebuilt(path: Path, seed: int, *, sums: bool = True) -> None:
 
 
 def strip(path: Path) -> None:
-    """Take the sums out of a file."""
+    """Remove the sums from a file."""
     with fits.open(path) as hdus:
         for hdu in hdus:
             for key in ("CHECKSUM", "DATASUM"):
@@ -54,7 +54,7 @@ def strip(path: Path) -> None:
 
 
 def reasons(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Frame -> what came of it, and frame -> why it was made again."""
+    """Frame -> its outcome, and frame -> why it was made again."""
     err = capsys.readouterr().err
     again = dict(line.split(": extracted again: ") for line in err.splitlines() if ": extracted again: " in line)
     rows = [line.split() for line in err[err.index("\nstate  "):].splitlines() if ".fits" in line]
@@ -87,7 +87,7 @@ def touch(folder: Path) -> None:
 
 
 def checksum_again(folder: Path) -> None:
-    """Written anew with the same content: other dates in the comments of the sums."""
+    """Rewritten with the same content: other dates in the comments of the sums."""
     with fits.open(folder / "preproc-r0-00000001.fits", mode="update", disable_image_compression=True) as hdus:
         for hdu in hdus:
             if "DATASUM" in hdu.header:
@@ -98,7 +98,7 @@ def checksum_again(folder: Path) -> None:
     (replace_image, "image replaced"), (edit_header, "image replaced"), (touch, None), (checksum_again, None)])
 def test_an_image_that_was_replaced(inputs: Path, folder: Path, capsys: pytest.CaptureFixture[str], change: object,
                                     reason: str | None) -> None:
-    """The frames of the others are skipped, as is that of an image with the same content."""
+    """The other frames are skipped, as is that of an image with the same content."""
     command = ["-i", f"{inputs}/preproc-*.fits", "-p", str(inputs / "psf.fits"), "-w", GRID, "-o", str(folder)]
     assert main(command) == 0
     capsys.readouterr()
@@ -123,7 +123,7 @@ def test_a_dropped_fibre_is_told_of(inputs: Path, folder: Path, capsys: pytest.C
 
 
 def test_what_else_was_replaced(night: Night, inputs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """PSF, settings, folder, version: each is said; a run in between with nothing changed skips."""
+    """PSF, settings, folder, version: each is reported; a run in between without changes skips."""
     image, psf, name = inputs / "preproc-r0-00000001.fits", inputs / "psf.fits", "frame-r0-00000001.fits"
     other = inputs / "night2"
     other.mkdir()
@@ -166,7 +166,7 @@ def test_frames_of_other_versions_are_made_again(night: Night, folder: Path, cap
         hdus[0].add_checksum()
     assert main(command) == 0
     assert reasons(capsys)[1] == {name: "made by an older version, which did not record its input"}
-    with fits.open(folder / name, mode="update") as hdus:           # from before there was one of the settings
+    with fits.open(folder / name, mode="update") as hdus:           # from before settings had a stamp
         was = json.loads(hdus[0].header["CFGTEXT"])
         del was["background"]
         hdus[0].header["CFGTEXT"], hdus[0].header["CFGHASH"] = json.dumps(was), "another"
@@ -176,7 +176,7 @@ def test_frames_of_other_versions_are_made_again(night: Night, folder: Path, cap
 
 
 def test_a_fibermap_of_its_own(night: Night, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A frame that gpu_extract made with -f is not what an exposure makes; with the same settings and -m it is."""
+    """A frame that gpu_extract made with -f differs from an exposure's; with the same settings and -m it does not."""
     name, (image, *_) = night.frames[0].name, night.images
     one = ["-i", str(image), "-p", str(night.psf), "-w", GRID, "-o", str(folder / name)]
     table = tmp_path / "fibermap.fits"
@@ -213,7 +213,7 @@ def test_names_that_are_not_ascii(night: Night, folder: Path, tmp_path: Path, na
 
 
 def test_two_runs_in_one_folder_share_frames(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One frame is claimed by another run, one was by a run that was killed, one is made while it is looked at."""
+    """One frame is claimed by another run, one was by a killed run, and one is made while it is looked at."""
     command, names = [*night.options, "-o", str(folder)], [path.name for path in night.frames]
     theirs = claim(folder / names[0])
     assert theirs is not None
@@ -254,7 +254,7 @@ def test_a_frame_that_another_run_has_made_meanwhile_is_skipped(night: Night, fo
 
 def test_stamps(night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By kind: what they notice, and what they do not."""
-    monkeypatch.setattr("gpu_extract.io.sources._SMALL", 10_000)         # the mask is, the images are not
+    monkeypatch.setattr("gpu_extract.io.sources._SMALL", 10_000)         # the mask is small, the images are not
     plain, packed, bare = (tmp_path / name for name in ("plain.fits", "packed.fits.gz", "bare.fits"))
     shutil.copy(night.images[0], plain)
     packed.write_bytes(gzip.compress(plain.read_bytes(), mtime=1))
@@ -272,7 +272,7 @@ def test_stamps(night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert stamp(packed) != before[1]
     assert stamp(tmp_path / "none.fits") == "" and stamp(tmp_path) == ""
     mask = bytearray(plain.read_bytes())
-    mask[mask.index(b"XTENSION= 'BINTABLE'") + 2880 + 100] ^= 1          # within what has no DATASUM
+    mask[mask.index(b"XTENSION= 'BINTABLE'") + 2880 + 100] ^= 1          # within an HDU without DATASUM
     plain.write_bytes(mask)
     assert stamp(plain).startswith("sums ") and stamp(plain) != before[0]
     for cards in (b"", b"SIMPLE  = T", b"SIMPLE  =                    T" + b" " * 50 + b"NAXIS   = 9999999999",

@@ -1,4 +1,4 @@
-"""The start: what is imported, what is said of it, and numbers that are handed out."""
+"""The start: imports, log lines, and numbers that are handed out."""
 import json
 import subprocess
 import sys
@@ -8,15 +8,15 @@ from pathlib import Path
 from gpu_extract.ranks.hand_out import Numbers
 from nights import PROGRAM, Night
 
-# third-party packages that a run on the CPU imports, without a launcher; those behind astropy are astropy's own
+# third-party packages that a run on the CPU imports, without a launcher; those that astropy imports are astropy's
 ALLOWED = {"numpy", "scipy", "numba", "llvmlite", "astropy", "astropy_iers_data", "erfa", "yaml", "packaging",
            "sortedcontainers", "isal", "threadpoolctl"}
-MOST_MODULES = 1100       # there are 840, and 200 more where kernels are compiled
+MOST_MODULES = 1100       # there are 840, and 200 more if kernels are compiled
 NEVER = ("astropy.modeling", "astropy.wcs", "scipy.optimize", "scipy.stats", "numba.cuda", "mpi4py", "matplotlib")
 
 
 def test_imports_are_lean(night: Night, folder: Path) -> None:
-    """Every module counts for every rank: on many ranks the file system serves them all at once."""
+    """Every module counts for every rank: with many ranks the file system serves them all at once."""
     command = ["-i", str(night.images[0]), *night.options[6:], "-o", str(folder), "--no-gpu", "--perf",
                str(folder.parent / "perf.json")]
     code = ("import json, sys; from gpu_extract.cli.exposure import main; code = main(json.loads(sys.argv[1])); "
@@ -67,11 +67,11 @@ def test_every_number_is_given_once() -> None:
 
 def test_what_is_held_and_not_begun_can_be_borrowed_once() -> None:
     numbers = Numbers(range(4))
-    assert [numbers.hold(rank) for rank in (1, 2, 1, 2)] == [0, 1, 2, 3]       # each one in work and one ahead
+    assert [numbers.hold(rank) for rank in (1, 2, 1, 2)] == [0, 1, 2, 3]       # each has one in work and one ahead
     assert numbers.begin(0) and numbers.begin(1)
     assert numbers.hold(3) is None
-    assert numbers.borrow(2) == 2 and numbers.borrow(3) == 3          # never one's own, never twice
+    assert numbers.borrow(2) == 2 and numbers.borrow(3) == 3          # never a rank's own, never twice
     assert numbers.borrow(3) is None and numbers.borrow(1) is None
-    assert numbers.begin(2) and not numbers.begin(2)                   # whoever comes first
+    assert numbers.begin(2) and not numbers.begin(2)                   # first come, first served
     numbers.stop()
     assert numbers.borrow(1) is None

@@ -1,4 +1,4 @@
-"""The reader beside the compute, by itself."""
+"""The reader beside the computation, by itself."""
 import threading
 import time
 
@@ -15,7 +15,7 @@ from gpu_extract.seams import NULL
 
 
 class Looks:
-    """Work that keeps which frames were read."""
+    """Work that records which frames were read."""
 
     def __init__(self) -> None:
         self.read_so_far: list[int] = []
@@ -32,7 +32,7 @@ class Looks:
 
 
 def test_a_reader_that_is_closed_takes_no_more() -> None:
-    """As where another rank of the group was asked to stop: this one has not heard of it, and numbers are left."""
+    """As if another rank of the group was asked to stop: this one does not know yet, and numbers are left."""
     work = Looks()
     reader = Reader(work, Group(0, SERIAL, Numbers(range(10)), threading.Event(), NULL))
     assert reader.next() == (0, 0)
@@ -47,7 +47,7 @@ def test_a_reader_that_is_closed_takes_no_more() -> None:
 
 
 def test_what_is_no_frames_failure_stops_the_run() -> None:
-    """It is raised once the reader is closed: what no frame is to blame for must not be lost with a thread."""
+    """It is raised once the reader is closed: an error that belongs to no frame must not be lost with a thread."""
     class Broken(Numbers):
         def hold(self, rank: int = 0) -> int | None:
             raise OSError("no numbers")
@@ -60,6 +60,6 @@ def test_what_is_no_frames_failure_stops_the_run() -> None:
 
 
 def test_what_waits_to_be_written_holds_no_pixels() -> None:
-    """A part of an array keeps all of its memory, however small it is."""
+    """A view keeps its whole array in memory, however small it is."""
     kept = _header_only(Image(np.ones((3, 4)), np.ones((3, 4)), noise=np.ones((3, 4))))
     assert kept.shape == (0, 4) and kept.pix.base is None and kept.ivar.base is None and kept.noise is None

@@ -1,6 +1,6 @@
 """The case that faults are put into: a small simulated image with its PSF, two bundles of five fibres.
 
-A fault lies in the first bundle, so the second is its neighbour. A case is made of FITS files in memory: a fault is a
+A fault lies in the first bundle; the second is its neighbour. A case consists of FITS files in memory: a fault is a
 function that changes them, or the options, before they are written.
 """
 from collections.abc import Callable
@@ -21,9 +21,9 @@ ON_TRACE, IN_CORE, BETWEEN = (96, 20), (96, 27), (96, 23)        # pixels (y, x)
 
 @dataclass
 class Case:
-    """What a command is given: the HDUs of its files, and options beyond those that name them.
+    """A command's input: the HDUs of its files, and options beyond those that name them.
 
-    words: None in place of an option leaves out what is usual for it
+    words: None in place of an option omits its usual value
     """
 
     image: fits.HDUList
@@ -42,7 +42,7 @@ class Case:
         return self.image["IVAR"].data
 
     def write(self, folder: Path) -> list[str]:
-        """Write the files; the command's words but for the output."""
+        """Write the files; returns the command line without the output."""
         folder.mkdir(parents=True, exist_ok=True)
         words = []
         for option, name, hdus in (("-i", "image.fits", self.image), ("-p", "psf.fits", self.psf),
@@ -75,7 +75,7 @@ def good_case(nspec: int = FIBRES) -> Case:
 
 
 def _opened(content: bytes) -> fits.HDUList:
-    """All HDUs of a file, in memory, without the checksums of what they were. What is asked for is read then."""
+    """All HDUs of a file, in memory, without their old checksums. Data are read when they are used."""
     hdus = fits.open(BytesIO(content), memmap=False, lazy_load_hdus=False)
     for hdu in hdus:
         for key in ("CHECKSUM", "DATASUM"):

@@ -1,4 +1,4 @@
-"""How faults are made: functions that give a change of a case (case.Case)."""
+"""Functions that make faults: each returns a change of a case (case.Case)."""
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +11,7 @@ FIRST = np.s_[:, :45]              # columns of the first bundle
 
 
 def pixel(value: float, *places: Place) -> Change:
-    """Pixels of another value."""
+    """Pixels with another value."""
     return lambda case: _set(case.pix, value, places)
 
 
@@ -21,7 +21,7 @@ def ivar(value: float, *places: Place) -> Change:
 
 
 def times(value: float, *places: Place) -> Change:
-    """An inverse variance that is so many times what it should be."""
+    """An inverse variance that is wrong by a factor."""
     def change(case: Case) -> None:
         for place in places:
             case.ivar[place] *= value
@@ -34,7 +34,7 @@ def _set(array: np.ndarray, value: float, places: Sequence[Place]) -> None:
 
 
 def both(*changes: Change) -> Change:
-    """One after the other."""
+    """Two changes, one after the other."""
     def change(case: Case) -> None:
         for one in changes:
             one(case)
@@ -70,7 +70,7 @@ def mask_of(kind: Any, value: int, *places: Place, compressed: bool = False) -> 
 
 
 def without(name: str, where: str = "image") -> Change:
-    """A file that lacks an HDU."""
+    """A file without one of its HDUs."""
     def change(case: Case) -> None:
         hdus = getattr(case, where)
         del hdus[hdus.index_of(name)]
@@ -78,7 +78,7 @@ def without(name: str, where: str = "image") -> Change:
 
 
 def shaped(name: str, shape: Any) -> Change:
-    """An HDU cut, or of another number of axes; shape: what is made of the array."""
+    """An HDU cut, or with another number of axes; shape: gives the new array."""
     def change(case: Case) -> None:
         names = [hdu.name for hdu in case.image] if name == "all" else [name]
         for one in set(names) & {"IMAGE", "IVAR", "MASK", "READNOISE"}:
@@ -91,7 +91,7 @@ def shaped(name: str, shape: Any) -> Change:
 
 
 def typed(kind: str) -> Change:
-    """The image as whole numbers of another type; unsigned ones are stored with BZERO."""
+    """The image as integers of another type; unsigned ones are stored with BZERO."""
     def change(case: Case) -> None:
         data = np.rint(case.pix + 1000)
         case.image[0] = fits.PrimaryHDU(data.astype(kind), case.image[0].header)
@@ -119,7 +119,7 @@ def scaled(bzero: float, bscale: float) -> Change:
 
 
 def steps(case: Case) -> None:
-    """Pixels in steps of 1/64, in double precision, as numbers with BSCALE are read."""
+    """Pixels in steps of 1/64, in double precision, like numbers read with BSCALE."""
     case.image[0].data = np.rint(case.pix.astype(np.float64) * 64) / 64
 
 
@@ -133,18 +133,18 @@ def nothing(case: Case) -> None:
 
 
 def unit(case: Case) -> None:
-    """A number beyond all numbers where the unit of a column should be."""
+    """An overflowing number as a column's unit."""
     hdu = case.image["FIBERMAP"]
     hdu.header.append(fits.Card.fromstring("TUNIT6  =                1E400"), end=True)
 
 
 def rounded(case: Case) -> None:
-    """Pixels that integers hold, too."""
+    """Pixels that integers can also hold."""
     case.pix[...] = np.rint(case.pix + 1000)
 
 
 def coefficients(name: str, value: float, *fibres: int, term: int | None = None) -> Change:
-    """Another series of a parameter of the PSF for these fibres: constant, or one term of it alone changed."""
+    """Another series of a PSF parameter for these fibres: constant, or with one changed term."""
     def change(case: Case) -> None:
         coeff = _coeff(case, name)
         for fibre in fibres or range(len(coeff)):
@@ -171,13 +171,13 @@ def trace_of(fibre: int, other: int, shift: float = 0.0, slope: float = 0.0) -> 
 
 
 def swapped(case: Case) -> None:
-    """Fibres 1 and 2 in each other's place."""
+    """Fibres 1 and 2 exchanged."""
     for name in ("XTRACE", "YTRACE"):
         _coeff(case, name)[[1, 2]] = _coeff(case, name)[[2, 1]]
 
 
 def keyword(key: str, value: Any, *, hdu: Any = "PSF", where: str = "psf") -> Change:
-    """A card of another value; None: no such card."""
+    """A card with another value; None: no such card."""
     def change(case: Case) -> None:
         for header in [getattr(case, where)[hdu].header] if hdu is not None else [h.header for h in case.psf]:
             if value is None:
@@ -188,7 +188,7 @@ def keyword(key: str, value: Any, *, hdu: Any = "PSF", where: str = "psf") -> Ch
 
 
 def parameters(keep: Any) -> Change:
-    """A PSF that has only the parameters whose names `keep` says yes to."""
+    """A PSF with only the parameters that `keep` accepts."""
     def change(case: Case) -> None:
         old = case.psf["PSF"]
         rows = [keep(str(name).strip()) for name in old.data["PARAM"]]
@@ -217,7 +217,7 @@ def of_fibres(nspec: int) -> Change:
 
 
 def first_fibres(number: int) -> Change:
-    """A PSF of the first fibres alone."""
+    """A PSF of the first fibres only."""
     def change(case: Case) -> None:
         for name in ("XTRACE", "YTRACE"):
             case.psf[name].data = np.ascontiguousarray(case.psf[name].data[:number])
@@ -233,13 +233,13 @@ def first_fibres(number: int) -> Change:
 
 
 def tails(name: str, value: float, fibre: int) -> Change:
-    """A PSF with tails, one of whose parameters is another for one fibre."""
+    """A PSF with tails, with one parameter changed for one fibre."""
     usual = {"TAILAMP": 0.005, "TAILCORE": 1.0, "TAILXSCA": 1.0, "TAILYSCA": 1.2, "TAILINDE": 2.0}
     return both(*(coefficients(key, number) for key, number in usual.items()), coefficients(name, value, fibre))
 
 
 def bundled(size: int) -> Change:
-    """Bundles of so many fibres, in the PSF."""
+    """The PSF with bundles of so many fibres."""
     def change(case: Case) -> None:
         table = case.psf["PSF"].data
         index = [str(name).strip() for name in table["PARAM"]].index("BUNDLE")
@@ -248,7 +248,7 @@ def bundled(size: int) -> Change:
 
 
 def fibermap(change_table: Any) -> Change:
-    """Another fibermap: what is made of its rows."""
+    """Another fibermap: its rows changed by a function."""
     def change(case: Case) -> None:
         old = case.image["FIBERMAP"]
         data = change_table(np.array(old.data))

@@ -1,4 +1,4 @@
-"""What comes of changes that are no faults."""
+"""The results of changes that are no faults."""
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +11,7 @@ from gpu_extract.data import Frame
 
 @pytest.fixture(scope="session")
 def frame_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Change], Frame]:
-    """What comes of a change that is no fault; each is made once."""
+    """The result of a change that is no fault; each is made once."""
     known: dict[Change, Frame] = {}
 
     def made(change: Change) -> Frame:

@@ -1,4 +1,4 @@
-"""What is expected of a frame that was made in spite of a fault: a sentence for the table, and how it is checked."""
+"""What a frame that was made in spite of a fault must satisfy: a sentence for the table, and its check."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ FrameOf = Callable[[Change], Frame]
 
 @dataclass(frozen=True)
 class Seen:
-    """A frame that was made, what one process makes of any other change of the case, and of none."""
+    """A frame, the frames that one process makes of other changes of the case, and the frame of the unchanged case."""
 
     frame: Frame
     frame_of: FrameOf
@@ -38,7 +38,7 @@ def same_bits(frame: Frame, other: Frame, rows: slice = slice(None), *, but: int
 
 
 def contract(frame: Frame) -> None:
-    """What holds of every frame, whatever it is made of."""
+    """What every frame satisfies, whatever it is made of."""
     for name in BY_BIN:
         assert np.isfinite(getattr(frame, name)).all(), name
     nodata = (frame.mask & SpecMask.NODATA) > 0
@@ -66,7 +66,7 @@ def like(text: str, change: Change) -> Holds:
 
 
 def odd(change: Change) -> Holds:
-    """The frame with the pixels masked, and bins that say so."""
+    """The frame with the pixels masked, and with flagged bins."""
     def check(seen: Seen) -> None:
         same_bits(seen.frame, seen.frame_of(change), but=int(SpecMask.ODDPIX))
         marked = (seen.frame.mask & SpecMask.ODDPIX) > 0
@@ -88,7 +88,7 @@ def dropped(*fibres: int) -> Holds:
 
 
 def nodata(fibres: slice, text: str) -> Holds:
-    """Nothing is known of all whole spots of these fibres."""
+    """Most inner bins of these fibres have no data, and all such bins are flagged."""
     def check(seen: Seen) -> None:
         inner = seen.frame.ivar[fibres, 10:-10]
         assert (inner == 0).mean() > 0.6, "bins that see no good pixel"

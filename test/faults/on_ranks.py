@@ -1,7 +1,7 @@
 """Rows of the matrix on the ranks of one mpiexec: on_ranks.py FOLDER COMMANDS.json
 
-Each command is run by all ranks, one after the other, in the same processes: a rank that is out of step after an error
-would hold up the next one. What each rank says goes to FOLDER/NUMBER.RANK, with its exit code in the first line.
+All ranks run each command, one after the other, in the same processes: a rank that is out of step after an error would
+hold up the next one. The output of each rank goes to FOLDER/NUMBER.RANK, with its exit code in the first line.
 """
 import json
 import sys

@@ -1,4 +1,4 @@
-"""How faults of the surroundings are made: file systems that fill up, calls of the system that fail."""
+"""Functions that make faults of the environment: file systems that fill up, system calls that fail."""
 import contextlib
 import errno
 import os
@@ -29,12 +29,12 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def grows_to(size: int) -> Around:
-    """No file may become larger."""
+    """No file may grow larger."""
     return lambda _: largest_file(size)
 
 
 def room_for(size: str) -> Around:
-    """The output lies on a file system of this size."""
+    """The output is on a file system of this size."""
     @contextmanager
     def around(folder: Path) -> Iterator[None]:
         there = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -55,7 +55,7 @@ def room_for(size: str) -> Around:
 
 
 def fails(name: str, number: int, *, call: int = 1) -> Around:
-    """A function of os fails when it is called for the n-th time with something in the folder."""
+    """A function of os fails in its n-th call with something in the folder."""
     @contextmanager
     def around(folder: Path) -> Iterator[None]:
         original, count = getattr(os, name), [0]

@@ -281,7 +281,7 @@ SURROUNDINGS = (
     Surroundings("16 open files (ulimit -n)", "ulimit -n 16; {run}"),
     Surroundings("a stack of 256 kB (ulimit -s)", "ulimit -s 256; {run}"),
     Surroundings("4 GB of address space (ulimit -v)", "ulimit -v 4000000; {run}"),
-    # Python would keep the first 8 kB of the byte code of what was edited since
+    # otherwise Python would keep the first 8 kB of the byte code of edited modules
     Surroundings("files of at most 8 kB (ulimit -f)", "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 8; {run}", 3,
                  "cannot be written: File too large; no file was changed", slow=False),
     Surroundings("one second of CPU time (ulimit -t)",      # most of it is spent before: a run by itself may take less
@@ -334,7 +334,7 @@ WRITING = (
     Writing("the folder disappears", outside.goes_away, "No such file or directory"),
 )
 
-# a lost rank: phase, kind, rank; LOST_QUICK runs every time, unless it takes long, the others in .ci/full
+# a lost rank: phase, kind, rank; LOST_QUICK runs every time, unless it is slow, the others in .ci/full
 PHASES = ("start", "read", "share", "extract", "gather", "write", "commit")
 KINDS = ("exception", "exit0", "exit3", "kill", "stop and kill", "stop")
 LOST_QUICK = (("start", "kill", 1), ("read", "exception", 2), ("share", "exit0", 1), ("extract", "stop and kill", 1),

@@ -13,7 +13,7 @@ from gpu_extract.io.frame import read_frame
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a command: its exit code, what it said, and its frame."""
+    """The result of a command: its exit code, its output, and its frame."""
 
     code: int
     said: str

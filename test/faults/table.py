@@ -28,7 +28,7 @@ def expected(row: rows.Row) -> str:
 
 
 def around(row: rows.Surroundings) -> str:
-    """The same for the environment."""
+    """The same for faults of the environment."""
     said = f": `{row.says}`" if row.says else ""
     return f"exit code {row.code}{said}" if row.code else "bitwise the same frame"
 
@@ -39,7 +39,7 @@ def writing(row: rows.Writing) -> str:
 
 
 def lost() -> Iterable[Sequence[str]]:
-    """By phase: what is done to which rank of how many; cases that run every time are in bold."""
+    """By phase: the fault, the rank, and the number of ranks; cases that run every time are in bold."""
     for phase in rows.PHASES:
         for kind in rows.KINDS:
             quick = [victim for p, k, victim in rows.LOST_QUICK if (p, k) == (phase, kind)]

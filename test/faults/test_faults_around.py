@@ -1,4 +1,4 @@
-"""Faults of the surroundings and of writing: each row of the matrix by the whole command."""
+"""Faults of the environment and of writing: each row of the matrix, with the whole command."""
 import os
 import shlex
 import subprocess
@@ -19,7 +19,7 @@ OLD = b"the old frame"
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command on the good case, but for the output; its frame lies beside the image."""
+    """The command on the good case, without the output; its frame lies beside the image."""
     folder = tmp_path_factory.mktemp("good")
     made = [*good_case().write(folder), "--loglevel", "warning", "--no-gpu"]
     assert main([*made, "-o", str(folder / "good.fits")]) == 0
@@ -27,7 +27,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def good(words: list[str]) -> dict[str, str]:
-    """DATASUMs of the frame that is made where nothing is wrong."""
+    """DATASUMs of the frame in a good environment."""
     return datasums(Path(words[1]).with_name("good.fits"))
 
 
@@ -49,7 +49,7 @@ def test_surroundings(row: Surroundings, words: list[str], tmp_path: Path) -> No
 
 
 def test_the_size_of_the_frame_is_known(words: list[str]) -> None:
-    """Two rows have it as a limit: after a change of what a frame holds, it is to be changed in rows.py."""
+    """Two rows have it as a limit: after a change of a frame's content, update it in rows.py."""
     assert Path(words[1]).with_name("good.fits").stat().st_size == WHOLE
 
 
@@ -74,5 +74,5 @@ def test_writing(row: Writing, words: list[str], tmp_path: Path) -> None:
 
 
 def test_python() -> None:
-    """The rows above speak of this Python."""
+    """The rows above refer to this Python."""
     assert program("gpu_extract")[0] == sys.executable

@@ -1,4 +1,4 @@
-"""The table of the fault matrix in the documentation is that of its rows."""
+"""The documentation's table of the fault matrix agrees with the rows."""
 from rows import LOST, LOST_QUICK, PHASES, READ, SURROUNDINGS, WRITING
 from table import PAGE, page
 

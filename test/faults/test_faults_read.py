@@ -1,4 +1,4 @@
-"""Faults of what is read: each row of the matrix, by one process, then all of them again by three ranks."""
+"""Faults of the input: each row of the matrix, by one process, then all of them again by three ranks."""
 import json
 from collections.abc import Callable
 from contextlib import redirect_stderr
@@ -46,7 +46,7 @@ def differences(path: Path, reference: Path) -> list[str]:
 
 
 def on_three_ranks(rows: list[Row], folder: Path) -> None:
-    """All rows in one job: the same exit code and the same words, said once, and the same bits."""
+    """All rows in one job: the same exit code, the same message, printed once, and the same bits."""
     commands, alone = [], []
     for number, row in enumerate(rows):
         case = good_case()

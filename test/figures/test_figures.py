@@ -1,4 +1,4 @@
-"""Pictures: the arithmetic behind them, and that every one of them is drawn, whatever the frame."""
+"""Pictures: their arithmetic, and that every one of them is drawn, whatever the frame."""
 import sys
 from dataclasses import dataclass, replace
 
@@ -30,7 +30,7 @@ class Spectra:
 
 @pytest.fixture(scope="module")
 def cutout():
-    """The shipped cut-out; its frame with a model image (of the decorrelated flux: good enough to look at)."""
+    """The shipped cut-out; its frame with a model image (of the decorrelated flux, which is close enough)."""
     cutout = load_cutout()
     frame = cutout.reference
     model = expected_image(cutout.psf, range(20), frame.wave, frame.flux * 0.75, cutout.image.shape)
@@ -63,7 +63,7 @@ def test_resolution_times_spectrum_is_that_of_the_matrix(cutout):
 
 
 def test_truth_is_summed_into_the_bins_then_blurred(cutout):
-    """Truth in bins of a quarter of the width, light of fibre 7 in row 1: the photons of each bin are kept."""
+    """Truth in bins of a quarter of the width, light of fibre 7 in row 1: the photons of each bin are conserved."""
     frame = cutout.reference
     step = 0.75 / 4
     fine = frame.wave[0] - 1.5 * step + step * np.arange(4 * len(frame.wave))
@@ -75,7 +75,7 @@ def test_truth_is_summed_into_the_bins_then_blurred(cutout):
 
 
 def test_view_is_the_middle_bundle_on_the_ccd(cutout):
-    """Fibres 10 to 19 of two bundles: their columns, masked pixels out, residuals in sigma."""
+    """Fibres 10 to 19 of two bundles: their columns, without masked pixels, residuals in sigma."""
     view = choose_view(cutout.image, cutout.reference, cutout.psf)
     np.testing.assert_array_equal(view.rows, np.arange(10, 20))
     ny, nx = view.pix.shape
@@ -94,7 +94,7 @@ def test_view_is_the_middle_bundle_on_the_ccd(cutout):
 
 
 def test_wavelengths_that_descend_along_the_ccd_and_are_a_fibres_own(cutout):
-    """The same image upside down, each fibre with wavelengths of its own: those of fibre 15, in rows that descend."""
+    """The same image upside down, with wavelengths per fibre: those of fibre 15, in descending rows."""
     frame, psf = cutout.reference, cutout.psf
     turned = replace(psf, y=replace(psf.y, coeff=-psf.y.coeff))
     turned.y.coeff[:, 0] += psf.shape[0] - 1
@@ -108,7 +108,7 @@ def test_wavelengths_that_descend_along_the_ccd_and_are_a_fibres_own(cutout):
 
 
 def test_columns_shown_are_those_of_the_view(cutout):
-    """They are known before there is a frame."""
+    """They are known before the frame is."""
     for rows in (slice(0, 20), slice(0, 11), slice(8, 12)):
         part = _part(cutout.reference, rows, slice(None))
         view = choose_view(cutout.image, part, cutout.psf)
@@ -117,7 +117,7 @@ def test_columns_shown_are_those_of_the_view(cutout):
 
 
 def test_view_without_psf_shows_where_the_model_has_light(cutout):
-    """All twenty fibres count as one bundle then; columns without any light are left out."""
+    """All twenty fibres then count as one bundle; columns without light are left out."""
     model = np.where(np.arange(172) < 80, cutout.reference.model, 0)
     view = choose_view(cutout.image, replace(cutout.reference, model=model), None)
     np.testing.assert_array_equal(view.rows, np.arange(20))
@@ -134,7 +134,7 @@ def test_worst_bit_gives_the_category():
 
 
 def test_a_single_bad_bin_survives_pooling():
-    """2326 bins on 700 columns: the worst of four is what is drawn; means are means, the last one narrower."""
+    """2326 bins on 700 columns: the worst of four is drawn; means are means, the last one narrower."""
     array = np.zeros((2, 2326))
     array[1, 2325] = 4
     worst, mean = pooled(array, 700, worst=True), pooled(array, 700)
@@ -146,7 +146,7 @@ def test_a_single_bad_bin_survives_pooling():
 # ---- pages ------------------------------------------------------------------------------------------------
 
 def test_qa_page(cutout, tmp_path):
-    """With all that can be known; pyplot, which could open windows, is not touched."""
+    """With all possible inputs; pyplot, which could open windows, is not used."""
     frame = cutout.reference
     truth = Spectra(frame.wave, np.maximum(frame.flux, 0), frame.fibres)
     qa_page(tmp_path / "page.png", cutout.image, frame, truth=truth, psf=cutout.psf)
@@ -245,7 +245,7 @@ def test_program_draws_where_frames_differ(cutout, tmp_path, capsys):
 
 
 def test_clear_errors(cutout, tmp_path, monkeypatch):
-    """An ending that is no picture's, a folder that is absent, no matplotlib: one line, nothing written."""
+    """An ending of no picture format, an absent folder, no matplotlib: one line, nothing written."""
     draw = {"psf": cutout.psf}
     with pytest.raises(InputError, match=r"end its name in \.png"):
         qa_page(tmp_path / "page.fits", cutout.image, cutout.reference, **draw)

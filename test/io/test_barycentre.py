@@ -115,7 +115,7 @@ def test_dates_beyond_all_tables_work_without_network_or_warning(mjd, monkeypatc
     monkeypatch.setattr("socket.getaddrinfo", refuse)
     monkeypatch.setattr("socket.socket.connect", refuse)
     monkeypatch.setattr("astropy.utils.iers.IERS_Auto.iers_table", None)  # as in a fresh process
-    # ten days is the shortest age that astropy allows: older tables would be fetched anew
+    # astropy allows no shorter age than ten days: older tables would be downloaded again
     with warnings.catch_warnings(), iers.conf.set_temp("auto_max_age", 10.0):
         warnings.simplefilter("error")
         factor = barycentric_factor(header(RA=10.0, DEC=20.0, MJD=mjd))
@@ -141,7 +141,7 @@ def test_headers_that_do_not_do(cards, words):
 
 
 def test_each_fibre_has_the_factor_of_its_own_target() -> None:
-    """Columns are found by name; a fibre without a target has the exposure's; other tables stay as they are."""
+    """Columns are found by name; a fibre without a target has the exposure's factor; other tables do not change."""
     cards = header(RA=150.0, DEC=2.0, MJD_OBS=59200.25, EXPTIME=600.0)
     rows = np.zeros(4, [("FIBER", "i4"), ("TARGET_RA", "f8"), ("TARGET_DEC", "f8"), ("HELIOCOR", "f4")])
     rows["TARGET_RA"], rows["TARGET_DEC"] = [148.5, 151.5, np.nan, 150.0], [2.0, 3.0, 2.0, 99.0]

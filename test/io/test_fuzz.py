@@ -1,4 +1,4 @@
-"""A slice of bench/fuzz.py: damaged files of every kind are refused in one line, or read right."""
+"""A slice of bench/fuzz.py: damaged files of every kind are refused in one line, or read correctly."""
 
 import signal
 from collections import Counter
@@ -12,7 +12,7 @@ from mutations import parts_of
 from gpu_extract.errors import InputError, InternalError
 from gpu_extract.perf.clock import now
 
-SECONDS = 8  # for all cases together, as many as fit; one alone may take longer on a busy machine
+SECONDS = 8  # for all cases together, as many as fit; a single one may take longer on a busy machine
 FEWEST, CASES = 40, 250
 
 
@@ -35,9 +35,9 @@ def hangs_end():
 
 @pytest.mark.slow
 def test_a_slice_of_the_bench(cases):
-    """Always the same cases: what fails here fails for everybody. (As many of them as the time allows.)
+    """Always the same cases, so that failures are the same for everybody. (As many of them as the time allows.)
 
-    In every run of .ci/run the bench does the same at its smallest.
+    Every run of .ci/run does the same with the bench at its smallest.
     """
     found: Counter[tuple[str, str]] = Counter()
     start = now()
@@ -52,7 +52,7 @@ def test_a_slice_of_the_bench(cases):
 
 @pytest.mark.parametrize("kind", ["image", "psf"])
 def test_whole_commands(cases, kind):
-    """The first cases of a kind that go through the command: one refused, one done."""
+    """The first cases of a kind that run the whole command: one refused, one done."""
     seen: set[str] = set()
     for number in range(200):
         if len(seen) < 2 and cases.kind(3, number) == kind:
@@ -64,7 +64,7 @@ def test_whole_commands(cases, kind):
 
 @pytest.mark.parametrize("kind", ["image", "psf", "fibermap", "frame"])
 def test_files_without_damage_are_read_right(cases, kind):
-    """Taken to pieces and put together again, all of them: what the bench calls damage is the damage."""
+    """All files, taken apart and reassembled: what the bench calls damage is the damage."""
     for parts, value in cases.bases[kind].files:
         path = cases.folder / "good.fits"
         path.write_bytes(parts.bytes())
@@ -73,7 +73,7 @@ def test_files_without_damage_are_read_right(cases, kind):
 
 
 def test_the_bench_sees_what_is_wrong(tmp_path, monkeypatch):
-    """Other data, an error that is not one of the input, and a message without the file's name are BAD."""
+    """Other data, an error that is not an input error, and a message without the file's name are BAD."""
     cases, (path, _) = Cases(tmp_path), make_image(tmp_path)
     value = READERS["image"](path)
     other = value.pix.copy()

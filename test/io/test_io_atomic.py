@@ -1,4 +1,4 @@
-"""Files appear whole or not at all: real full disks, read-only folders and interrupted writers."""
+"""Files appear complete or not at all: real full disks, read-only folders and interrupted writers."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from gpu_extract.io.whose import remove_unclaimed
 
 @contextmanager
 def tiny_disk(folder, size="64k"):
-    """A real file system of that size."""
+    """A real file system of this size."""
     folder.mkdir(exist_ok=True)
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
@@ -109,7 +109,7 @@ def test_a_link_to_an_open_pipe_is_no_target():
 
 
 def test_a_folder_that_may_not_be_written():
-    """Root may write everywhere, so the question is asked as somebody else."""
+    """Root may write everywhere, so the check runs as another user."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o555)
     code = (
@@ -136,7 +136,7 @@ def test_a_name_that_is_too_long(tmp_path):
 
 @pytest.mark.parametrize("check", ["check_target", "check_folder"])
 def test_a_folder_that_may_not_be_searched(check):
-    """Nothing in it can be asked for: Path.is_dir and Path.exists raise there."""
+    """No file in it can be checked: Path.is_dir and Path.exists raise there."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o000)
     code = (
@@ -157,7 +157,7 @@ def test_a_folder_that_may_not_be_searched(check):
 
 
 def test_an_output_is_no_input_and_no_other_output(tmp_path):
-    """By whatever name, links among them; options that name no file are no file."""
+    """Under any name, links included; options that name no file are no file."""
     image, link, new = (str(tmp_path / name) for name in ("image", "link", "new"))
     Path(image).touch()
     Path(link).symlink_to(image)
@@ -190,7 +190,7 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path):
 
 
 def test_names_that_nothing_can_have_hold_up_nobody(tmp_path):
-    """Path.exists raises of them; whether such an output can be written is told where that is asked."""
+    """Path.exists raises for them; the check whether such an output can be written reports it."""
     name = tmp_path / ("x" * 300)
     remove_unclaimed([name])
     with no_empty_folder(str(name)):

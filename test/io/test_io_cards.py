@@ -1,4 +1,4 @@
-"""Header sense: what a header says is believed only within limits and where the file has the bytes; nothing hangs."""
+"""Robust headers: a header is believed only within limits and if the file has the bytes; nothing hangs."""
 
 import gzip
 import re
@@ -18,7 +18,7 @@ from gpu_extract.io.frame import read_frame, write_frame
 from gpu_extract.io.image import read_image
 from gpu_extract.io.psf import read_psf, write_psf
 
-LONGEST = 10  # seconds: what any file may take before it is refused
+LONGEST = 10  # seconds: the longest that any file may take to be refused
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def card(key, value):
 
 
 def with_card(content, key, value, nth=0):
-    """The file with the card `key` of its nth HDU that has one saying `value`."""
+    """The file with the card `key` of its nth HDU replaced by one that says `value`."""
     start = [m.start() for m in re.finditer(f"{key:<8}= ".encode(), content) if m.start() % 80 == 0][nth]
     return content[:start] + card(key, value) + content[start + 80 :]
 
@@ -98,7 +98,7 @@ def test_where_the_heap_begins(tmp_path, good):
 
 @pytest.mark.parametrize("twice", [card("NAXIS1", "59"), b"HIERARCH NAXIS1 = 59".ljust(80), card("naxis1", "59")])
 def test_a_card_that_stands_twice(tmp_path, good, twice):
-    """astropy would take the first or the last of them, depending on who asks."""
+    """astropy would take the first or the last, depending on the caller."""
     content = with_card(good, "EXPTIME", "1")
     content = content.replace(card("EXPTIME", "1"), twice)
     assert "NAXIS1 occurs twice in the header, with different values" in refused(tmp_path / "a.fits", content)
@@ -122,7 +122,7 @@ def test_far_too_many_hdus_and_cards(tmp_path, good):
 
 
 def test_a_header_that_can_be_taken_in_two_ways(tmp_path, good):
-    """astropy takes no XTENSION with an odd byte in it, and gives up on the rest of the file; we read on."""
+    """astropy accepts no XTENSION with an odd byte, and gives up on the rest of the file; we read on."""
     content = good.replace(b"XTENSION= 'IMAGE   '", b"XTENSION= 'IMAGE  \x10'", 2)
     assert "the header of HDU 1 is corrupt: it is ambiguous" in refused(tmp_path / "a.fits", content)
 
@@ -156,7 +156,7 @@ def test_compressed_images(tmp_path, key, value, words):
 
 
 def test_a_mask_of_another_shape_is_not_unpacked(tmp_path, monkeypatch):
-    """5000 x 5000 pixels packed into some kilobytes: refused by the header's word."""
+    """5000 x 5000 pixels packed into some kilobytes: refused by what the header says."""
     hdus = image_hdus()
     hdus[2] = fits.CompImageHDU(
         np.zeros((5000, 5000), np.int32), name="MASK", compression_type="RICE_1", tile_shape=(100, 5000)
@@ -168,7 +168,7 @@ def test_a_mask_of_another_shape_is_not_unpacked(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
 def test_masks_of_every_type_mean_the_same(tmp_path, kind):
-    """Bits 0-7 mask in all of them; bit 8 does not, and bit 9 does where there is one."""
+    """Bits 0-7 mask in all of them; bit 8 does not, and bit 9 does where it exists."""
     hdus = image_hdus()
     bits = np.zeros((120, 60), np.int64)
     bits[3, :8] = 1 << np.arange(8)
@@ -187,14 +187,14 @@ def zeros(size):
 
 
 def test_a_gzip_bomb_costs_no_memory(tmp_path, good):
-    """What a header does not speak of is not kept; what it does speak of must be within the limit."""
+    """Bytes outside the headers' HDUs are not kept; those within must be below the limit."""
     import tracemalloc
 
     path = tmp_path / "a.fits.gz"
     bomb = zeros(64 << 20)
     tracemalloc.start()
     assert "not a FITS file" in refused(path, bomb)
-    path.write_bytes(gzip.compress(good) + bomb)  # zeros behind the last HDU are padding, and not kept
+    path.write_bytes(gzip.compress(good) + bomb)  # zeros behind the last HDU are padding, and are not kept
     read_image(path)
     large = with_card(good, "NAXIS1", str(source.UNPACKED_LARGEST), 1)
     assert f"at most {source.UNPACKED_LARGEST} are allowed for a file" in refused(
@@ -249,7 +249,7 @@ def test_degrees_of_a_psf_that_would_take_gigabytes(tmp_path, good_psf):
 
 
 def test_what_astropy_raises_is_an_error_of_the_input(tmp_path, good, monkeypatch):
-    """And what we raise is not: a defect of ours must not look like one of the file."""
+    """And what we raise is not: our defect must not look like one of the file."""
     path = tmp_path / "a.fits"
     assert "cannot be interpreted (VerifyError: Unparsable" in refused(path, with_card(good, "EXTNAME", "'IVAR", 1))
     path.write_bytes(good)

@@ -1,4 +1,4 @@
-"""Rows of the fibermap: by FIBER, and by position where there is no such column."""
+"""Rows of the fibermap: by FIBER, or by position without that column."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_without_fiber_it_is_by_position():
 @pytest.mark.parametrize("spectrograph", [None, 2])
 @pytest.mark.parametrize("size", [20, 500])
 def test_fiber_counts_through_spectrographs(size, spectrograph):
-    """500 numbers for each, or as many as the camera has fibres; without CAMERA the table itself says which."""
+    """500 numbers for each, or as many as the camera has fibres; without CAMERA the table itself decides."""
     first = 2 * size
     cut = cut_fibermap(table(range(first, first + 20)), np.arange(5, 9), 20, spectrograph=spectrograph)
     assert cut.rows["FIBER"].tolist() == [first + n for n in (5, 6, 7, 8)] and cut.units == {"X": "mm"}
@@ -46,7 +46,7 @@ def test_a_table_of_just_the_wanted_fibres_will_do():
 
 
 def test_another_order_is_put_right():
-    """A row goes with the spectrum of its fibre, wherever it stands."""
+    """A row goes with its fibre's spectrum, wherever it is in the table."""
     fibers = np.random.default_rng(3).permutation(500) + 1500
     cut = cut_fibermap(table(fibers), np.arange(7, 12), 500, spectrograph=3)
     assert cut.rows["FIBER"].tolist() == [1507, 1508, 1509, 1510, 1511]
@@ -54,7 +54,7 @@ def test_another_order_is_put_right():
 
 
 def test_fiber_in_small_letters_is_fiber(tmp_path):
-    """As FITS has it; rows were taken by position."""
+    """As FITS defines; rows were once taken by position."""
     rows = np.zeros(20, [("Fiber", np.int32), ("x", np.float64), ("X", np.float64)])
     rows["Fiber"] = np.arange(20)[::-1]
     hdu = fits.BinTableHDU(rows, name="FIBERMAP")
@@ -75,7 +75,7 @@ def test_what_contradicts_is_an_error():
     twice = table([0, 1, 1, 2])
     with pytest.raises(InputError, match="2 different rows of FIBER 1"):
         cut_fibermap(twice, np.arange(3), 500)
-    assert cut_fibermap(twice, np.arange(2, 3), 500).rows["X"].tolist() == [3]        # not of those wanted
+    assert cut_fibermap(twice, np.arange(2, 3), 500).rows["X"].tolist() == [3]        # not one of those wanted
     twice.rows["X"] = 5.0
     assert cut_fibermap(twice, np.arange(3), 500).rows["FIBER"].tolist() == [0, 1, 2]
     wrong = FiberMap(np.zeros(3, [("FIBER", "S4")]))
@@ -111,13 +111,13 @@ def test_from_a_file_of_its_own(tmp_path):
 
 @pytest.mark.parametrize(("kind", "value"), [("O", "some"), ("U4", "\xe4"), ("M8[s]", 0), ([("a", "i4")], (1,))])
 def test_columns_that_fits_cannot_hold(kind, value):
-    """The message names the column; astropy's own did not."""
+    """The message names the column; astropy's did not."""
     with pytest.raises(InputError, match=r"^FIBERMAP: a table of FITS cannot hold column N of type .*; leave it out"):
         table_hdu(np.array([(3, value)], [("FIBER", "i4"), ("N", kind)]), "FIBERMAP")
 
 
 def test_columns_that_hold_nothing_are_left_out(tmp_path):
-    """TFORM 0J is allowed; the frame was made, and then refused when it was read back."""
+    """TFORM 0J is allowed; the frame was once made, and then refused on reading back."""
     columns = [fits.Column("FIBER", "J", array=np.arange(3)), fits.Column("NONE", "0J"), fits.Column("X", "E")]
     fits.BinTableHDU.from_columns(columns, name="FIBERMAP").writeto(tmp_path / "f.fits")
     assert read_fibermap(tmp_path / "f.fits").rows.dtype.names == ("FIBER", "X")

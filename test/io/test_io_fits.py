@@ -1,4 +1,4 @@
-"""Opening FITS files: what is wrong with a file is said in one line, and corruption does not slip through."""
+"""Opening FITS files: defects are reported in one line, and corruption is always detected."""
 
 import bz2
 import errno
@@ -54,8 +54,8 @@ def test_missing_folder_empty_foreign(tmp_path):
 
 @pytest.mark.parametrize("keep", [100, 2880, 2880 + 999, 0.5, 0.9, 0.999])
 def test_truncated_file(tmp_path, keep):
-    """Cut in a header, in the data, and where only the last block is missing; an exact HDU boundary is no truncation
-    and shows as a missing HDU."""
+    """Cut in a header, in the data, and just before the last block; an exact HDU boundary is no truncation and shows as
+    a missing HDU."""
     path = write_image(tmp_path / "a.fits", checksum=False)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else keep])
@@ -63,7 +63,7 @@ def test_truncated_file(tmp_path, keep):
 
 
 def test_gzip_of_several_members_with_zeros_behind(tmp_path):
-    """As pigz and tapes leave them."""
+    """As written by pigz and tapes."""
     whole = write_image(tmp_path / "a.fits").read_bytes()
     path = tmp_path / "a.fits.gz"
     path.write_bytes(gzip.compress(whole[:10000]) + gzip.compress(whole[10000:]) + bytes(3_000_000))
@@ -134,7 +134,7 @@ def test_compressed_images_are_verified_too(tmp_path):
 
 
 def test_the_sum_against_arithmetic_in_integers():
-    """Any number of words; the definition word by word, carries added back."""
+    """Any number of words; the definition word by word, with end-around carry."""
     import io
 
     rng = np.random.default_rng(1)
@@ -172,7 +172,7 @@ def test_a_missing_hdu_lists_those_there(tmp_path):
 
 
 def test_a_disk_that_cannot_be_read_is_an_error_of_the_input():
-    """It was said of standard output, with exit code 3, and as an internal error of frames of a list."""
+    """It was once reported for standard output, with exit code 3, and as internal error for a list's frames."""
     if not Path("/proc/self/mem").exists():
         pytest.skip("no file here that cannot be read")
     with pytest.raises(InputError, match="/proc/self/mem: cannot be read: Input/output error; fetch the file again"):

@@ -1,4 +1,4 @@
-"""Frames as files: what is in them, that they come back, and that nothing bad is ever written."""
+"""Frames as files: what they contain, that they are read back unchanged, and that nothing bad is ever written."""
 
 import importlib.metadata
 import os
@@ -141,7 +141,7 @@ def test_what_fell_back_is_in_the_header(tmp_path):
 
 
 def test_odd_pixels_are_counted_over_the_bundles_and_stay(tmp_path):
-    """Facts of bundles leave the notes for a table of their own, and a frame that was read has none."""
+    """Facts of bundles move from the notes to their own table, and a frame that was read has none."""
     bundles = {0: {"fibres": 2, "odd_pixels": 3}, 2: {"fibres": 3}, 5: {"fibres": 2, "odd_pixels": 2}}
     frame = replace(small_frame(), status=np.zeros((4, 30), np.int8), notes={"bundles": bundles})
     write_frame(tmp_path / "a.fits", frame)
@@ -179,8 +179,8 @@ def test_status_has_its_meaning_in_the_header_and_comes_back(tmp_path):
 
 
 def test_facts_about_bundles(tmp_path):
-    """In the order of the fibres; bins are counted of the spectra that the file has; what is not known, or is not a
-    number, is -1; the header does not say it all again."""
+    """In the order of the fibres; only bins of the file's spectra count; unknown facts and NaN are -1; the header does
+    not repeat everything."""
     write_frame(tmp_path / "a.fits", told_frame())
     table = fits.getdata(tmp_path / "a.fits", "BUNDLES")
     first = {"FIRST": 0, "NFIBRE": 5, "NSPEC": 2, "CORE": "both", "HALFBAND": 8, "OWNBAND": 7, "NEIGHBOURS": 2,
@@ -208,7 +208,7 @@ def test_which_core_did_a_bundle(tmp_path, core, states, said):
 
 
 def test_frames_of_the_older_layout(written, tmp_path):
-    """Without STATUS nothing is known of it; and a STATUS of another shape is not of this frame."""
+    """Without STATUS nothing is known of it; a STATUS of another shape does not belong to this frame."""
     with fits.open(written) as hdus:
         status = hdus.pop("STATUS")
         for key in ("NEMPTY", "NFAILED", "NDROPPED", "NWEAK"):
@@ -227,8 +227,8 @@ def test_frames_of_the_older_layout(written, tmp_path):
 
 
 def test_scores_by_definition(tmp_path):
-    """Sum of the flux, median of flux over width, median of flux sqrt(ivar / width), in 5800-7600 Angstrom, of the
-    numbers that are written: a frame in single precision has the same."""
+    """Sum of the flux, median of flux over width, median of flux sqrt(ivar / width), in 5800-7600 Angstrom, from the
+    numbers as written: a frame in single precision has the same."""
     frame = small_frame()
     wave = 5790.0 + 0.8 * np.arange(30) + 0.01 * np.arange(30) ** 2  # crosses 5800; widths vary
     frame = replace(frame, wave=wave)
@@ -393,7 +393,7 @@ def test_arrays_that_do_not_fit_together(written, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["?", "S6", "U6", "f8", "f4", "u4", "u1", "i8", "u8", "i1", "i2", "(3,)f4", "(2,)U3"])
 def test_any_column_of_a_fibermap_survives(tmp_path, dtype):
-    """With its unit, and with checksums that hold; int8, which FITS has not, as int16."""
+    """With its unit, and with valid checksums; int8, which FITS lacks, as int16."""
     rows = np.zeros(4, [("FIBER", np.int32), ("COLUMN", dtype)])
     rows["COLUMN"] = np.ones((), "i1").astype(rows["COLUMN"].dtype)
     fibermap = FiberMap(rows, {"COLUMN": "deg"}, (Card("PETAL", 3, "spectrograph"),), {"COLUMN": "what it is"})
@@ -409,7 +409,7 @@ def test_any_column_of_a_fibermap_survives(tmp_path, dtype):
 
 
 def test_writing_takes_less_than_the_frame(tmp_path):
-    """A frame is written while another is worked on: its arrays once more, in single precision, and little else."""
+    """A frame is written while the next is worked on: its arrays once more, in single precision, and little else."""
     frame = small_frame(50, 2000)
     arrays = {name: np.asarray(getattr(frame, name), np.float64)
               for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction")}
@@ -446,7 +446,7 @@ def test_a_mask_of_numbers_that_are_no_bits(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["f.fits.fz", "f.fits.bz2", "f.FITS", "f", "f.png", "f.gz", "f.fit"])
 def test_a_name_says_what_the_file_is(tmp_path, name):
-    """All writers wrote plain FITS under any name, and gzip under f.gz."""
+    """All writers once wrote plain FITS under any name, and gzip under f.gz."""
     made = simulate(SimConfig(camera="tiny", nspec=1))
     path, wanted = tmp_path / name, r"the name of a FITS file must end in \.fits or \.fits\.gz; give another name"
     frame = replace(small_frame(), model=np.ones((3, 4)))
@@ -462,7 +462,7 @@ def test_a_name_says_what_the_file_is(tmp_path, name):
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_resolution_without_a_middle_diagonal_is_refused(tmp_path, count):
-    """Which diagonal is the main one, nobody can tell: all of R lay one off."""
+    """Nobody can tell which diagonal is the main one: all of R was once off by one."""
     path = tmp_path / "frame.fits"
     write_frame(tmp_path / "a.fits", small_frame())
     with fits.open(tmp_path / "a.fits") as hdus:

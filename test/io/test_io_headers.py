@@ -1,4 +1,4 @@
-"""Header cards: values and comments survive, structure does not, nothing that FITS cannot hold breaks a write."""
+"""Header cards: values and comments survive, structure does not; what FITS cannot hold breaks no write."""
 
 import io
 import math
@@ -11,7 +11,7 @@ from gpu_extract.io.headers import cards_of, header_of, merged
 
 
 def there_and_back(cards):
-    """Through a real file's bytes."""
+    """Through the bytes of a real file."""
     buffer = io.BytesIO()
     fits.PrimaryHDU(header=header_of(cards)).writeto(buffer)
     with fits.open(io.BytesIO(buffer.getvalue())) as hdus:
@@ -87,7 +87,7 @@ def test_cards_that_cannot_be_parsed_are_left_out():
 
 
 def test_of_several_cards_of_one_keyword_the_first_counts():
-    """As whoever asks astropy for it has it; a frame had the last, and CAMERA was taken from the first."""
+    """As for astropy's users; frames once had the last one, and CAMERA was taken from the first."""
     header = fits.Header([("A", 1), ("HISTORY", "x"), ("B", 5)])
     for card in (("A", 2), ("HISTORY", "x")):
         header.append(card, end=True)
@@ -103,7 +103,7 @@ def test_merging_replaces_in_place_and_keeps_history():
 
 
 def test_a_card_whose_name_no_file_can_have_is_left_out():
-    """A flipped bit in a blank card's or a comment's name."""
+    """A flipped bit in the name of a blank card or a comment."""
     header = fits.Header([("KEEP", 1)])
     header.append(fits.Card.fromstring("COMME\x17T = 3"))
     header.append(fits.Card.fromstring("HIERARCH A B = 2"))

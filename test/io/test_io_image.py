@@ -1,4 +1,4 @@
-"""Reading CCD images: what masks, what is refused, what may be absent."""
+"""Reading CCD images: what masks, what is refused, and what may be absent."""
 
 import gzip
 import os
@@ -72,7 +72,7 @@ def test_mask_bits(tmp_path, dtype, compressed):
 
 
 def test_what_a_header_has_from_another_frame_is_left_out(tmp_path):
-    """A residual with the header of a frame: its spectra were said to be corrected by HELIOCOR, and of two passes."""
+    """A residual image with a frame's header: its spectra were once called corrected by HELIOCOR, and of two passes."""
     hdus = image_hdus()
     hdus[0].header.update(HELIOCOR=1.0001, PASSES=2, NCOSMIC=7, IN_FMAP="there.fits", EXPID=9)
     image = read_image(write_image(tmp_path / "a.fits", hdus))
@@ -100,7 +100,7 @@ def test_a_primary_without_a_name_is_the_image(tmp_path):
 
 @pytest.mark.parametrize("name", [None, "COMPRESSED_IMAGE"])
 def test_a_primary_without_a_name_that_was_packed(tmp_path, name):
-    """fpack leaves an empty primary HDU, and calls the image COMPRESSED_IMAGE."""
+    """fpack leaves an empty primary HDU, and names the image COMPRESSED_IMAGE."""
     hdus = image_hdus()
     del hdus[0].header["EXTNAME"]
     plain = read_image(write_image(tmp_path / "a.fits", hdus))
@@ -203,7 +203,7 @@ def test_a_real_frame(shared):
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_reading_takes_little_more_than_what_is_kept(tmp_path, compressed):
-    """A frame is read while another is worked on: pixels, ivar and mask once each, and the file never as a whole."""
+    """A frame is read while another is worked on: pixels, ivar and mask once each, and never the whole file."""
     shape = (3000, 1000)
     whole = 4 * shape[0] * shape[1]
     mask = np.arange(shape[0] * shape[1], dtype=np.int32).reshape(shape) // 1000 % 3
@@ -226,7 +226,7 @@ def test_reading_takes_little_more_than_what_is_kept(tmp_path, compressed):
     (False, {"RDNOISE0": 3.5, "RDNOISE1": "bad"}, 3.5), (False, {}, None)])
 def test_read_noise_of_the_hdu_else_of_the_header(tmp_path, hdu, cards, noise):
     hdus = image_hdus()
-    hdus["READNOISE"].data[:, :20] = 0.0       # an amplifier that nobody has measured
+    hdus["READNOISE"].data[:, :20] = 0.0       # an amplifier without a measured value
     if not hdu:
         del hdus["READNOISE"]
     hdus[0].header.update(cards)
@@ -242,7 +242,7 @@ def packed(path):
 
 @pytest.mark.parametrize("kind", [">f4", ">f8"])
 def test_images_are_taken_while_the_file_is_looked_through(tmp_path, monkeypatch, kind):
-    """In pieces that end within a number: the numbers that astropy reads, and their sum with what fills the block."""
+    """In pieces that end within a number: astropy's numbers, and their sum with that of the block's padding."""
     monkeypatch.setattr(source, "_CHUNK", 1000)
     hdus = image_hdus()
     chance = np.random.default_rng(3)
@@ -269,7 +269,7 @@ def test_images_are_taken_while_the_file_is_looked_through(tmp_path, monkeypatch
 
 
 def test_what_is_taken_of_a_gzip_file_is_not_kept(tmp_path):
-    """Only the rest of it lies in memory, and it cannot be taken again."""
+    """Only the rest stays in memory, and it cannot be taken twice."""
     hdus = fits.HDUList([fits.PrimaryHDU(np.ones((2000, 1000), np.float32)), fits.ImageHDU(np.ones(700), name="REST")])
     hdus.writeto(tmp_path / "a.fits")
     taken = {}
@@ -308,7 +308,7 @@ def test_a_number_that_stands_for_none_is_none(tmp_path, dtype, blank, compresse
 
 @pytest.mark.parametrize("name", ["IMAGE", "IVAR", "MASK"])
 def test_several_hdus_of_a_name(tmp_path, name):
-    """EXTVER tells them apart, but nothing says which belongs to which: the first of each was read."""
+    """EXTVER distinguishes them, but nothing says which belong together: the first of each was read."""
     hdus = image_hdus()
     again = fits.ImageHDU(hdus[name].data, name=name, ver=2)
     said = refused(write_image(tmp_path / "a.fits", fits.HDUList([*hdus, again])))

@@ -1,4 +1,4 @@
-"""Temporary files of the dead go, those of the living stay, whatever clocks and host names say."""
+"""Temporary files of dead runs are removed, those of live ones stay, whatever clocks and host names say."""
 import fcntl
 import os
 import re
@@ -23,7 +23,7 @@ WRITE = ("import sys, time\nfrom gpu_extract.io.atomic import atomic\nwith atomi
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process in the middle of writing frame.fits."""
+    """A process that is writing frame.fits."""
     with subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path / "frame.fits")], stdout=subprocess.PIPE,
                           text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "half\n"
@@ -32,7 +32,7 @@ def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def leave(path: Path, age: float = 0.0) -> Path:
-    """A file that was last written to so many seconds ago."""
+    """A file that was last written so many seconds ago."""
     path.write_bytes(b"half")
     os.utime(path, (time.time() - age,) * 2)
     return path
@@ -44,7 +44,7 @@ def test_a_living_writer_keeps_its_file_and_a_dead_one_does_not(tmp_path: Path, 
     assert remove_leftovers([tmp_path / "frame.fits"]) == []
     writer.kill()
     writer.wait()
-    assert remove_leftovers([tmp_path / "other.fits"]) == [temporary]        # whatever else is made in this folder
+    assert remove_leftovers([tmp_path / "other.fits"]) == [temporary]        # other things that are made in this folder
 
 
 def test_a_zombie_writes_no_more(tmp_path: Path, writer: subprocess.Popen[str]) -> None:
@@ -65,7 +65,7 @@ def test_another_process_of_the_same_number_is_not_the_writer(tmp_path: Path) ->
 
 
 def test_what_cannot_be_asked_must_be_old_unlocked_and_ours_to_replace(tmp_path: Path) -> None:
-    """Containers that share a host's name, other nodes: the process number says nothing."""
+    """Containers that share a host name, and other nodes: the process number tells nothing."""
     me = this_process()
     stem, tail = f"frame.tmp-{host()}", "01234567.fits"
     other = "00000001" if me.where != "00000001" else "00000002"
@@ -119,7 +119,7 @@ def test_the_file_in_work_is_locked(tmp_path: Path) -> None:
 
 def test_gpu_extract_removes_what_a_killed_run_left(tmp_path: Path, writer: subprocess.Popen[str],
                                                     capsys: pytest.CaptureFixture[str]) -> None:
-    """Said in a line; also where the run then fails, as here for want of an input."""
+    """Reported in a line; also if the run then fails, as here without an input."""
     (temporary,) = tmp_path.iterdir()
     command = ["-i", str(tmp_path / "no.fits"), "-p", str(tmp_path / "no.fits"), "-o", str(tmp_path / "frame.fits")]
     assert main(command) == 2 and temporary.exists()
@@ -142,7 +142,7 @@ def test_an_output_is_claimed_once(tmp_path: Path) -> None:
     again = claim(target)
     assert again is not None
     again.release()
-    lock_name(target).touch()                                  # of a run that was killed
+    lock_name(target).touch()                                  # of a killed run
     remove_unclaimed([target])
     assert not lock_name(target).exists()
     assert len(os.fsencode(lock_name(tmp_path / ("x" * 250 + ".fits")).name)) <= 255

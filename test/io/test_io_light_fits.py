@@ -1,4 +1,4 @@
-"""astropy.io.fits without astropy.units: nothing but annotations misses it, and it can be had afterwards."""
+"""astropy.io.fits without astropy.units: only annotations miss it, and it can be loaded afterwards."""
 import subprocess
 import sys
 

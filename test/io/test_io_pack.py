@@ -23,14 +23,14 @@ from gpu_extract.io.readback import keep_promise
 
 @pytest.fixture
 def content():
-    """Noise and zeros, of some pieces and a bit."""
+    """Noise and zeros, some pieces long and a bit."""
     chance = np.random.default_rng(5)
     return chance.normal(size=pack.PIECE * 5 // 8).astype(np.float32).tobytes() + bytes(pack.PIECE) + b"end"
 
 
 @pytest.mark.parametrize("size", [0, 1, pack.PIECE - 1, pack.PIECE, pack.PIECE + 1, None])
 def test_others_unpack_it(tmp_path, content, size):
-    """zlib and gunzip; as one member, behind which nothing is left: cfitsio stops at the end of the first."""
+    """zlib and gunzip; as one member with nothing behind it: cfitsio stops at the end of the first."""
     path = tmp_path / "a.fits.gz"
     packed = pack.write_packed(path, Content([content[:size]]))
     member = zlib.decompressobj(31)
@@ -52,7 +52,7 @@ def test_any_number_of_cores_gives_the_same_bytes(tmp_path, content, monkeypatch
 
 
 def test_each_damaged_byte_is_found(tmp_path):
-    """In the head, the stream and the tail; also what is cut, and what stands behind."""
+    """In the head, the stream and the tail; also truncation, and bytes appended."""
     path = tmp_path / "a.gz"
     content = Content([bytes(range(200))])
     packed = pack.write_packed(path, content)
@@ -63,7 +63,7 @@ def test_each_damaged_byte_is_found(tmp_path):
         with pytest.raises(InputError, match="gzip stream is corrupt"):
             pack.check_packed(path, content, packed)
     path.write_bytes(good)
-    with pytest.raises(InputError, match="gzip stream is corrupt"):        # sound, but of something else
+    with pytest.raises(InputError, match="gzip stream is corrupt"):        # sound, but with other content
         pack.check_packed(path, Content([bytes(200)]), packed)
 
 
@@ -125,7 +125,7 @@ def fpacked(path, quantised=(), codes="RICE_1"):
 
 @pytest.mark.parametrize("quantised", [(), ("IMAGE",)])
 def test_fpacked_images(tmp_path, quantised):
-    """Without loss the same bits; with it, each pixel within half a step of its tile (FITS 4.0, 10.2)."""
+    """Lossless: the same bits; lossy: each pixel within half a step of its tile (FITS 4.0, 10.2)."""
     path = tmp_path / "a.fits.fz"
     pix, ivar = fpacked(path, quantised)
     image = read_image(path)

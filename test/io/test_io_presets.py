@@ -30,14 +30,14 @@ def write(path, text):
 
 
 def test_presets_of_a_file_of_ones_own(tmp_path):
-    """By name, by the image's camera, and alone for any camera."""
+    """By name, by the image's camera, and a single one for any camera."""
     file = write(tmp_path / "my.ini", "[a]\ncamera = R\nwavelength = 1, 2, 0.5\npsferr=0.02\n[b]\nwavelength=3,4,.5\n")
     assert find_preset(f"{file}:b").wavelength == (3.0, 4.0, 0.5)
     assert find_preset(f"{file}:b").psferr == 0.01
     assert find_preset(file, "r5").name == "a" and find_preset(file, " R ").psferr == 0.02
     alone = write(tmp_path / "alone.ini", "[b]\nwavelength = 3, 4, 0.5\n")
     assert find_preset(alone, "z1").name == "b" and find_preset(alone).name == "b"
-    marked = write(tmp_path / "marked.ini", "\ufeff[b]\nwavelength = 3, 4, 0.5\n")      # as editors of Windows do
+    marked = write(tmp_path / "marked.ini", "\ufeff[b]\nwavelength = 3, 4, 0.5\n")      # as Windows editors do
     assert find_preset(marked).name == "b"
 
 

@@ -115,7 +115,7 @@ def test_what_version_3_cannot_hold(shared, tmp_path):
 
 
 def changed(tmp_path, change):
-    """The small PSF's file after `change(hdus)`, and how reading it fails."""
+    """The small PSF's file after `change(hdus)`; returns the message with which reading fails."""
     write_psf(tmp_path / "p.fits", small_psf())
     with fits.open(tmp_path / "p.fits") as hdus:
         hdus = change(hdus) or hdus

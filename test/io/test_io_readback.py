@@ -1,4 +1,4 @@
-"""What is written is read back before it gets its name: a file that is not what it should be never gets one."""
+"""Files are read back before they get their names: a defective file never gets one."""
 
 import os
 from dataclasses import replace
@@ -18,7 +18,7 @@ from gpu_extract.io.readback import keep_promise
 
 @pytest.fixture
 def written_over(monkeypatch):
-    """Have the temporary file changed between being written and being read back."""
+    """Have the temporary file changed between writing and reading back."""
 
     def arrange(change):
         def spoilt(written, path, *promise):
@@ -31,7 +31,7 @@ def written_over(monkeypatch):
 
 
 def refused(folder, write=write_frame, frame=None):
-    """The message with which writing fails; what had the name is still there, and nothing else is."""
+    """The message with which writing fails; the old file is still there, and no other is."""
     path = folder / "frame.fits"
     path.write_text("old")
     with pytest.raises(OutputError) as caught:
@@ -43,7 +43,7 @@ def refused(folder, write=write_frame, frame=None):
 
 
 def edited(hdu, change):
-    """A change by astropy that renews the checksums, as a program would that writes the wrong thing."""
+    """A change by astropy that renews the checksums, as by a program that writes the wrong thing."""
 
     def edit(path):
         with fits.open(path, mode="update", checksum=True) as hdus:
@@ -77,7 +77,7 @@ def test_a_number_that_is_not_finite(tmp_path, written_over, hdu, value):
 @pytest.mark.parametrize("kind", ["f4", "f8", "c8", "(3,)f8"])
 def test_a_number_of_a_table_that_is_not_finite(tmp_path, written_over, kind):
     rows = np.zeros(4, [("FIBER", np.int32), ("X", kind), ("NAME", "S3")])
-    rows["FIBER"] = 0x7F800001  # would be a NaN as a float: columns of integers are not looked at
+    rows["FIBER"] = 0x7F800001  # would be a NaN as a float: integer columns are not checked
     frame = replace(small_frame(), fibermap=FiberMap(rows))
     write_frame(tmp_path / "frame.fits", frame)
     written_over(edited("FIBERMAP", lambda hdu: hdu.data["X"].__setitem__(3, np.nan)))
@@ -89,7 +89,7 @@ def test_ivar_where_there_are_no_data(tmp_path):
     frame.ivar[1, 7] = 1e-30
     assert "IVAR is not 0 where MASK marks no data" in refused(tmp_path, frame=frame)
     assert "IVAR is not 0 where MASK marks" in refused(tmp_path, write_spectra, frame)
-    frame.mask[1, 7] = SpecMask.BAD2DFIT | SpecMask(1 << 31)  # what else it may say does not matter
+    frame.mask[1, 7] = SpecMask.BAD2DFIT | SpecMask(1 << 31)  # its other content does not matter
     write_frame(tmp_path / "frame.fits", frame)
 
 
@@ -109,7 +109,7 @@ def test_shapes_and_checksums_that_are_missing(tmp_path, written_over):
 
 
 def test_content_whose_sums_are_not_right(tmp_path, monkeypatch):
-    """As where what is written is not what the sums were made of: every byte of it is on the disk."""
+    """As if something other than the summed content was written: every byte is on the disk."""
     content_of = gpu_extract.io.write.content_of
 
     def spoilt(hdus):

@@ -1,6 +1,6 @@
-"""The readers that our users have open what we write, with the same numbers: desispec, specutils, fitsio, astropy.
+"""Our users' readers open our files, with the same numbers: desispec, specutils, fitsio, astropy.
 
-They are no dependency of this project; each test is skipped where its reader is not installed.
+They are no dependency of this project; a test is skipped if its reader is not installed.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ FIBRES = [1501, 1502, 1503, 1504]
 
 @pytest.fixture(params=[True, False], ids=["fibermap", "no fibermap"])
 def frame(request):
-    """With everything that a frame's file can hold, BUNDLES too."""
+    """With everything that a frame's file can contain, BUNDLES included."""
     whole = replace(small_frame(), notes={"core": "auto", "bundles": {0: {"fibres": 5, "iterations": 3}}})
     return whole if request.param else without_fibermap(whole)
 
@@ -43,7 +43,7 @@ def reader(name):
 
 
 def test_desispec_read_frame(path, frame):
-    """Values, mask, resolution, fibres; nothing to complain about; and the scores that it would have computed."""
+    """Values, mask, resolution, fibres, no complaints, and the scores that it would have computed."""
     read_frame = reader("desispec.io").read_frame
     back = read_frame(path)
     assert back.vet() == 0
@@ -103,7 +103,7 @@ def test_fitsio_finds_every_checksum_right(path):
 
 
 def test_specutils_loader(path, frame):
-    """Exactly one reader knows a frame as a Spectrum, and Spectrum.read picks it by itself."""
+    """Exactly one reader identifies a frame as a Spectrum, and Spectrum.read chooses it."""
     reader("specutils")
     from specutils import Spectrum, SpectrumList
     from specutils.io.registers import identify_spectrum_format
@@ -139,7 +139,7 @@ def test_the_loader_leaves_other_files_alone(tmp_path, shared):
 
 
 def test_specutils_opens_the_spectra_file_without_our_loader(tmp_path, frame):
-    """In a process that never imported it."""
+    """In a process that never imported the loader."""
     reader("specutils")
     write_spectra(tmp_path / "s.fits", frame)
     code = (

@@ -1,4 +1,4 @@
-"""Files of tabulated spots: written and read, extracted by the command, and what is wrong with them in one line."""
+"""Files of tabulated spots: written, read, and extracted by the command; defects are reported in one line."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_no_status_is_dropped_without_a_word(tmp_path: Path) -> None:
 
 
 def test_the_command_takes_it(tmp_path: Path) -> None:
-    """The same command, with the same spectra to what the table differs from its spots."""
+    """The same command, with the same spectra up to the table's difference from its spots."""
     image = str(write_image(tmp_path / "image.fits", image_hdus()))
     frames = []
     for name, psf in (("gh", small_psf()), ("table", tabulated(small_psf(), 5, (3, 3)))):
@@ -116,7 +116,7 @@ def test_bad_headers(tmp_path: Path, hdu: str, key: str, value: object, words: s
 
 
 def test_fibres_of_a_table(tmp_path: Path) -> None:
-    """Tables of three fibres do for six; which they are must be said, and be right."""
+    """Tables of three fibres serve six; the fibres must be named, and correct."""
     write_psf(tmp_path / "p.fits", small_table())
     with fits.open(tmp_path / "p.fits") as hdus:
         hdus["STAMPS"].data = hdus["STAMPS"].data[[0, 2, 5]]

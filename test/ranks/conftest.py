@@ -1,4 +1,4 @@
-"""A small simulated image on disk, and what it is extracted with."""
+"""A small simulated image on disk, and its extraction settings."""
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +12,7 @@ FINE = "6012,6098,0.4"     # with pads two tiles of the normal equations; each f
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Options that name it and its PSF."""
+    """The options that name it and its PSF."""
     folder = tmp_path_factory.mktemp("mpi")
     image, psf = folder / "image.fits", folder / "psf.fits"
     write_simulation(simulate(SimConfig(camera="tiny", seed=11)), image, psf=psf)
@@ -31,7 +31,7 @@ def fine(tmp_path_factory: pytest.TempPathFactory, image: tuple[str, ...]) -> Fr
 
 @pytest.fixture(autouse=True)
 def no_segments_left() -> Iterator[None]:
-    """MPI leaves its own shared memory behind where ranks were killed: remove what is new and nobody's."""
+    """MPI leaves its shared memory behind when ranks are killed: remove new segments without an owner."""
     before = unused_segments()
     yield
     for path in unused_segments() - before:

@@ -1,9 +1,9 @@
 """gpu_extract with a fault planted: faulty.py PHASE KIND RANK -- options of gpu_extract.
 
-The fault strikes when rank RANK comes to the place that PHASE names; the functions there are
-wrapped before the program starts, in this process only. RANK may be several, with commas.
-The time of the fault is left in the file named by FAULT_TIME (seconds of time.monotonic). FAULT_PATIENCE are the
-seconds for which a rank or its keeper may be stopped.
+The fault strikes when rank RANK reaches the place that PHASE names; the functions there are wrapped before the program
+starts, in this process only. RANK may be several, separated by commas. The file named by FAULT_TIME records the time of
+the fault (seconds of time.monotonic). FAULT_PATIENCE is the time in seconds for which a rank or its keeper may be
+stopped.
 """
 import os
 import resource
@@ -22,12 +22,12 @@ from gpu_extract.errors import InputError, OutputError
 from gpu_extract.io import frame, image
 from gpu_extract.ranks import keeper, mpi_ranks, transport
 
-MET = Event()    # all ranks have
+MET = Event()    # all ranks have met
 DELAY = 2.0      # seconds between SIGSTOP and SIGKILL
 
 
 def strike(kind: str) -> None:
-    """What happens to the rank."""
+    """Cause the fault on this rank."""
     Path(os.environ["FAULT_TIME"]).write_text(str(time.monotonic()))
     if kind == "exception":
         raise ValueError("planted")
@@ -46,20 +46,20 @@ def strike(kind: str) -> None:
         subprocess.Popen(["sh", "-c", f"sleep {DELAY}; kill -KILL {os.getpid()}"], start_new_session=True)
     if kind.startswith("stop"):
         os.kill(os.getpid(), signal.SIGSTOP)
-    if kind == "pause":               # for whoever strikes from outside
+    if kind == "pause":               # for faults from outside
         time.sleep(float(os.environ["FAULT_PAUSE"]))
     if kind == "full disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
 
 
 def plant(place: tuple[Any, str], kind: str, victim: int) -> None:
-    """Wrap a function or method so that it strikes on rank `victim` before it does its work."""
+    """Wrap a function or method so that the fault strikes on rank `victim` before its work."""
     holder, name = place
     original: Callable[..., Any] = getattr(holder, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if rank() == victim:
-            if name == "read_image":      # ahead, beside the start of MPI: an exit code in that is told as MPI's own
+            if name == "read_image":      # read ahead, while MPI starts: an exit code there is reported as MPI's
                 MET.wait(60)
             strike(kind)
         return original(*args, **kwargs)
@@ -68,7 +68,7 @@ def plant(place: tuple[Any, str], kind: str, victim: int) -> None:
 
 
 def wait_for_others() -> None:
-    """Have MET set when all ranks have met."""
+    """Set MET when all ranks have met."""
     tell = keeper.tell
 
     def told(mark: keeper.Mark, code: int = 0) -> None:
@@ -80,7 +80,7 @@ def wait_for_others() -> None:
 
 
 def rank() -> int:
-    """This process's rank, also before MPI is there."""
+    """This process's rank, also before MPI starts."""
     names = "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
     return next(int(os.environ[name]) for name in names if name in os.environ)
 

@@ -12,7 +12,7 @@ DATED = ("DATE", "CHECKSUM")
 
 
 def differences(path: Path, reference: Path) -> list[str]:
-    """HDUs and cards in which two files differ, but for cards that hold a date."""
+    """HDUs and cards in which two files differ, except cards that contain a date."""
     found = []
     with fits.open(path) as ours, fits.open(reference) as theirs:
         if [hdu.name for hdu in ours] != [hdu.name for hdu in theirs]:
@@ -29,7 +29,7 @@ def differences(path: Path, reference: Path) -> list[str]:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_ranks_change_no_bit(frames: Frames, tmp_path: Path, ranks: int) -> None:
-    """Three share one of two bundles."""
+    """With three ranks, one of two bundles is shared."""
     ended = launch(ranks, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits")
     assert (ended.code, ended.err) == (0, "")
     assert differences(tmp_path / "frame.fits", frames.frame) == []
@@ -52,8 +52,8 @@ def test_three_ranks_and_the_model_image(fine: Frames, tmp_path: Path) -> None:
 
 
 def test_all_ranks_know_the_same_pixels_for_odd(frames: Frames, tmp_path: Path) -> None:
-    """A huge one, and in the bundle that rank 0 has no part in an ivar that only the read noise calls odd: what rank 0
-    has read of that, all ranks know."""
+    """A huge pixel, and, in the bundle that rank 0 does not work on, an ivar that is odd only by the read noise: all
+    ranks know the read noise that rank 0 has read."""
     words = list(frames.options)
     with fits.open(words[words.index("-i") + 1]) as hdus:
         (y, x), (v, u) = ((96, first + int(np.argmax(hdus["IVAR"].data[96, first:first + 20]))) for first in (20, 68))
@@ -77,7 +77,7 @@ def test_ranks_on_one_bundle(fine: Frames, tmp_path: Path, ranks: int) -> None:
 
 
 def test_all_ranks_judge_together(frames: Frames, tmp_path: Path) -> None:
-    """--test without a value makes all ranks extract the cut-out; with one rank 0 compares, and all end as it says."""
+    """--test without a value makes all ranks extract the cut-out; with one rank 0 compares; all end with its result."""
     ended = launch(3, PROGRAM, *frames.options, "-o", tmp_path / "frame.fits", "--test")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.count("all within their limits") == 1
@@ -104,7 +104,7 @@ def test_the_comparison_sees_a_bit_and_a_card(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 33))])
 def test_ranks_change_no_bit_of_two_passes(fine: Frames, tmp_path: Path, ranks: int) -> None:
-    """With two bundles, three ranks share one of them: models and outliers are exchanged all the same."""
+    """With two bundles, three ranks share one of them; models and outliers are still exchanged."""
     for count in (1, ranks):
         ended = launch(count, PROGRAM, *fine.options, "--passes", "2", "--background", "-o",
                        tmp_path / f"{count}.fits", limit=300)

@@ -14,7 +14,7 @@ OLD = b"the old frame"
 
 
 def faulty(frames: Frames, tmp_path: Path, *, phase: str, kind: str, victims: str, ranks: int = RANKS) -> Ended:
-    """Run with a fault over an existing output, and check what holds for every fault."""
+    """Run with a fault over an existing output, and check what must hold for every fault."""
     output, struck = tmp_path / "frame.fits", tmp_path.with_suffix(".time")
     output.write_bytes(OLD)
     ended = launch(ranks, DRIVER, phase, kind, victims, "--", *frames.options, "-o", output, limit=8 * LIMIT,
@@ -26,7 +26,7 @@ def faulty(frames: Frames, tmp_path: Path, *, phase: str, kind: str, victims: st
 
 
 def check_lost(frames: Frames, tmp_path: Path, phase: str, kind: str, victim: int, ranks: int = RANKS) -> None:
-    """All ranks end with code 4 and one line that says which rank it was, and what happened."""
+    """All ranks end with code 4 and one line that names the rank and what happened."""
     ended = faulty(frames, tmp_path, phase=phase, kind=kind, victims=str(victim), ranks=ranks)
     assert ended.code == 4
     assert len(ended.errors) == 1

@@ -1,4 +1,4 @@
-"""What launchers say, and N processes that MPI does not see as one run."""
+"""Variables that launchers set, and N processes that MPI does not see as one run."""
 import sys
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_what_launchers_say(environment: pytest.MonkeyPatch, variables: dict[str
 
 
 def as_if(variables: dict[str, str], rank: str) -> dict[str, str]:
-    """The variables of another rank."""
+    """Another rank's variables."""
     return {name: rank if name.endswith(("RANK", "ID")) and name != "SLURM_STEP_ID" else value
             for name, value in variables.items()}
 
@@ -50,13 +50,13 @@ def as_if(variables: dict[str, str], rank: str) -> dict[str, str]:
 @pytest.mark.parametrize("rank", ["0", "1"])
 @pytest.mark.parametrize("variables", [OPEN_MPI, SLURM], ids=["mpiexec", "srun"])
 def test_separate_worlds_are_refused(frames: Frames, tmp_path: Path, variables: dict[str, str], rank: str) -> None:
-    """These variables without a launcher behind them are what the wrong MPI sees."""
+    """The wrong MPI sees these variables without their launcher."""
     output = tmp_path / "frame.fits"
     library = finish([sys.executable, "-c", "from mpi4py import MPI; print(MPI.get_vendor()[0])"]).out.strip()
     own = {name: value for name, value in as_if(variables, rank).items() if not name.startswith("PMIX")}
     ended = finish([sys.executable, str(PROGRAM), *frames.options, "-o", str(output)], variables=own)
     assert ended.code == 2 and not output.exists()
-    assert len(ended.errors) == (rank == "0")                  # one line on each node
+    assert len(ended.errors) == (rank == "0")                  # one line per node
     if ended.errors:
         option = {"Open MPI": "--mpi=pmix", "MPICH": "--mpi=pmi2"}[library]
         mend = f"srun {option}" if variables is SLURM else "mpiexec"

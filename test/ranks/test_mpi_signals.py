@@ -1,4 +1,4 @@
-"""A signal to any process of a run: all are gone in time, with the stated exit code, and nothing is left behind."""
+"""A signal to any process of a run: all end in time, with the documented exit code, and nothing is left behind."""
 import os
 import signal
 import subprocess
@@ -22,9 +22,9 @@ from ranks import datasums, processes_with, ranks_of
 OLD = b"the old frame"
 PATIENCE = 2.0          # seconds for which a rank or its keeper may be stopped here
 SUSPENDED = 4.0
-TRIES = 3         # a run of the other worker's may remove what is left before it is looked at
-# two of these, as srun starts them: each rank has mapped a segment, and is held with all its threads, as MPI does it
-# until all ranks have met; its keeper does not come to look for what it maps
+TRIES = 3         # another worker's run may remove what is left before it is checked
+# two of these, as started by srun: each rank has mapped a segment and is held, with all its threads, as by MPI,
+# until all ranks have met; its keeper does not get to look up what it maps
 HELD = """
 import ctypes, mmap, os, sys, time
 from pathlib import Path
@@ -56,7 +56,7 @@ raise SystemExit(run_kept("prog", run))
 
 @pytest.fixture(autouse=True)
 def hang_ups_count() -> Iterator[None]:
-    """Also where the tests were started by nohup: what that ignores is ignored by all processes that they start."""
+    """Also if the tests were started by nohup: all processes that they start inherit the ignored signal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -79,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def dead_records() -> set[Path]:
-    """Records of shared memory that nobody holds."""
+    """Records of shared memory without an owner."""
     return {path for path in Path("/dev/shm").glob("gpu_extract.*") if is_held(path) is False}
 
 
@@ -87,7 +87,7 @@ def dead_records() -> set[Path]:
     *SIGNALS_QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SIGNALS)])
 def test_all_end_and_nothing_is_left(frames: Frames, job: Job, folder: Path, who: str, name: str, phase: str,
                                      code: int | None) -> None:
-    """code: None where the launcher has a code of its own."""
+    """code: None if the launcher sets its own code."""
     if who == "proxy" and "hydra" not in job.launch[0]:
         pytest.skip("this launcher starts its ranks itself")
     for _ in range(TRIES):
@@ -104,7 +104,7 @@ def test_all_end_and_nothing_is_left(frames: Frames, job: Job, folder: Path, who
     assert main([*frames.options, "-o", str(folder / "frame.fits")]) == 0
     assert datasums(folder / "frame.fits") == datasums(frames.frame)
     assert [path.name for path in folder.iterdir()] == ["frame.fits"]
-    assert not left & (unused_segments() | dead_records())      # one of another job's may be among them
+    assert not left & (unused_segments() | dead_records())      # one may belong to another job
 
 
 @pytest.mark.parametrize("who", ["keeper", "rank"])
@@ -125,14 +125,14 @@ def test_a_keeper_that_is_stopped_when_its_rank_is_done_is_woken(frames: Frames,
 
 
 def test_a_job_that_is_suspended_as_a_whole_goes_on(frames: Frames, job: Job, folder: Path) -> None:
-    """For longer than one of its processes may be stopped alone."""
+    """For longer than one of its processes alone may be stopped."""
     struck = strike(job, Kill("all", "STOP", "extract", 0, 0), folder, SUSPENDED)
     assert struck is not None and struck[0] == 0, struck
     assert datasums(folder / "frame.fits") == datasums(frames.frame)
 
 
 def held(folder: Path, seconds: str, place: str = "", wrapper: Sequence[str] = ()) -> list[subprocess.Popen[str]]:
-    """Two processes that srun has started, as they think."""
+    """Two processes that believe srun has started them."""
     found: list[subprocess.Popen[str]] = []
     for rank in "01":
         variables = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
@@ -147,7 +147,7 @@ def held(folder: Path, seconds: str, place: str = "", wrapper: Sequence[str] = (
     pytest.param("keeper", "TERM", (75, 4), marks=pytest.mark.slow)])
 def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, name: str,
                                                  codes: tuple[int, int]) -> None:
-    """srun itself does nothing about a lost rank, and no thread of a rank can. What the second has mapped is known."""
+    """srun itself ignores a lost rank, and no thread of a rank can act. The second rank's mappings are known."""
     ended = held(tmp_path, "600" if name else "1")
     try:
         assert wait_until(lambda: all((tmp_path / f"there-{rank}").exists() for rank in "01"), LIMIT)
@@ -162,7 +162,7 @@ def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: py
     assert tuple(process.returncode for process in ended) == codes
     assert words.count("prog: error: rank 0 was ") == (1 if name else 0)
     assert ("its keeper killed" in words) == (codes[0] == -9)
-    assert ("was there room in /dev/shm?" in words) == (name == "BUS")       # as where MPI finds none
+    assert ("was there room in /dev/shm?" in words) == (name == "BUS")       # as if MPI found none
     assert wait_until(lambda: not processes_with(str(tmp_path)) and not processes_with("prog: error: rank"), LIMIT)
     monkeypatch.setattr(segments, "_FOLDER", tmp_path)
     assert segments.remove_dead_segments() == ([tmp_path / "mpich_shm_1"] if name else [])
@@ -172,8 +172,8 @@ def test_under_srun_all_end_while_mpi_holds_them(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("who", ["rank", "keeper"])
 @pytest.mark.parametrize("place", ["before its keeper", "before its guard", "wrapped"])
 def test_under_srun_one_that_comes_late_ends_with_the_others(tmp_path: Path, who: str, place: str) -> None:
-    """The second has not come to where it can be told when the first is lost, or is not what the launcher has started:
-    it is told, nobody is killed, and one line is said."""
+    """The second cannot be told yet when the first is lost, or is not a process that the launcher started: it is told
+    later, nobody is killed, and one line is printed."""
     wrapper = ["sh", "-c", '"$@"; exit $?', "sh"] if place == "wrapped" else []
     ended = held(tmp_path, "600", place, wrapper)
     try:
@@ -182,7 +182,7 @@ def test_under_srun_one_that_comes_late_ends_with_the_others(tmp_path: Path, who
         parents = processes_with(str(tmp_path))
         rank = next(pid for pid in ranks_of(str(tmp_path)) if _descends(pid, ended[0].pid, parents))
         os.kill(rank if who == "rank" else parents[rank], signal.SIGKILL)
-        assert select([ended[0].stderr], [], [], LIMIT)[0]            # something is said
+        assert select([ended[0].stderr], [], [], LIMIT)[0]            # a line is printed
         (tmp_path / "go").touch()
         words = "".join(process.communicate(timeout=LIMIT)[1] for process in ended)
     finally:
@@ -195,7 +195,7 @@ def test_under_srun_one_that_comes_late_ends_with_the_others(tmp_path: Path, who
 
 
 def test_under_srun_ranks_that_are_lost_together_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    """Both keepers see to it that all others end. Who is left at the end of their patience would be killed."""
+    """Both keepers make all others end. Any left at the end of their patience would be killed."""
     ended = held(tmp_path, "600")
     try:
         assert wait_until(lambda: all((tmp_path / f"there-{rank}").exists() for rank in "01"), LIMIT)
@@ -212,14 +212,14 @@ def test_under_srun_ranks_that_are_lost_together_do_not_wait_for_each_other(tmp_
 
 
 def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    """Whether a process is that, or comes of that; parents: of each."""
+    """Whether a process is the other or a descendant; parents: of each."""
     return pid == ancestor or (pid in parents and _descends(parents[pid], ancestor, parents))
 
 
 @pytest.mark.parametrize("number", [
     signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_one_process_without_a_launcher(frames: Frames, folder: Path, tmp_path: Path, number: int) -> None:
-    """In the middle of the write: the temporary file is taken away, and the code asks for another start."""
+    """In the middle of writing: the temporary file is removed, and the code asks for a restart."""
     marker = tmp_path / "time"
     driver = Path(__file__).with_name("faulty.py")
     command = [sys.executable, str(driver), "write", "pause", "0", "--", *frames.options, "-o",
@@ -241,7 +241,7 @@ def test_handlers_are_put_back_where_the_program_is_a_function(frames: Frames, t
 
 
 def test_segments_of_the_dead_go_and_those_of_the_living_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two runs, one of them gone; a file that both have noted stays, as does one that has another file's name now."""
+    """Two runs, one of them dead; a file that both recorded stays, as does one that now has another's name."""
     monkeypatch.setattr(segments, "_FOLDER", tmp_path)
     names = "ours", "shared", "foreign", "renewed"
     ours, shared, foreign, renewed = (tmp_path / f"mpich_shm_{name}" for name in names)

@@ -1,4 +1,4 @@
-"""gpu_stress under a real mpiexec: each rank is one process, rank 0 speaks for all."""
+"""gpu_stress under a real mpiexec: each rank is one process, and rank 0 reports for all."""
 import json
 import re
 
@@ -9,7 +9,7 @@ START = "gpu_stress: error: "
 
 
 def errors(err: str) -> list[str]:
-    """What the program says of errors."""
+    """The program's error lines."""
     return [line.removeprefix(START) for line in err.splitlines() if line.startswith(START)]
 
 

@@ -1,4 +1,4 @@
-"""The verbs of the ranks, on real ranks; and the flow of one process, which must not know them."""
+"""The verbs of the ranks, on real ranks; and the flow of one process, which must not import them."""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the ranks' verbs do, on every rank: run under mpiexec by test_mpi_verbs.py; prints a line when all is right."""
+"""The results of the ranks' verbs, on every rank: run under mpiexec by test_mpi_verbs.py; prints a line if right."""
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from gpu_extract.ranks.comm import Comm, get_comm
 
 
 def check_complete(comm: Comm) -> None:
-    """Parts along every axis, also where a rank has none, in several types."""
+    """Parts along every axis, also if a rank has none, in several types."""
     for axis in range(3):
         for pieces in (1, comm.size - 1, 3 * comm.size + 1):
             shape = [2, 3, 4]
@@ -30,7 +30,7 @@ def check_complete(comm: Comm) -> None:
 
 
 def result(number: int) -> Rows:
-    """Something that depends on its number, with a part of a larger array in it."""
+    """A result that depends on its number, with a part of a larger array in it."""
     shape = 2, 5 + number
     wide = np.full((3, *shape), number + 0.5)
     arrays: dict[str, Any] = {name: np.full(shape, number, output.kind or np.float64)
@@ -57,7 +57,7 @@ def check_gather(comm: Comm) -> None:
 
 
 def image() -> Image:
-    """An image with header and fibre map; only rank 0 may be asked for it."""
+    """An image with header and fibermap; only rank 0 may be asked for it."""
     pix = np.arange(35, dtype=np.float32).reshape(5, 7)
     rows = np.array([(1, b"ab", [1.0, 2.0]), (2, b"c", [3.0, 4.0])], [("FIBER", "i4"), ("NAME", "S3"), ("XY", "f8", 2)])
     cards = Card("CAMERA", "r0"), Card("N", 2, "two")
@@ -65,7 +65,7 @@ def image() -> Image:
 
 
 def check_share(comm: Comm) -> None:
-    """One maker, the same value everywhere, nobody can change it."""
+    """One maker; the same, read-only value everywhere."""
     calls = []
     shared = comm.share(lambda: (calls.append(1), image(), {3: "x"}, None)[1:])
     assert len(calls) == (comm.rank == 0)
@@ -81,7 +81,7 @@ def check_share(comm: Comm) -> None:
 
 
 def check_without_shared_memory(comm: Comm) -> None:
-    """Where a node has too little of it, every rank has a copy."""
+    """If a node has too little of it, every rank has a copy."""
     original = transport.enough_room
     transport.enough_room = lambda size: comm.rank != 1
     check_share(comm)
@@ -134,7 +134,7 @@ def fail(error: Exception) -> None:
 
 
 def check_disagreement(comm: Comm) -> None:
-    """Ranks that come to different verbs, or to the ends of different blocks, say so in place of waiting for ever."""
+    """Ranks that reach different verbs, or the ends of different blocks, report that and do not wait for ever."""
     for verbs in ((comm.barrier, lambda: comm.gather([])), (lambda: None, lambda: nested(comm))):
         try:
             verbs[comm.rank == 2]()
@@ -147,13 +147,13 @@ def check_disagreement(comm: Comm) -> None:
 
 
 def nested(comm: Comm) -> None:
-    """A block of its own."""
+    """An inner block."""
     with comm.together():
         pass
 
 
 def check_asked(comm: Comm) -> None:
-    """On one node: asked on one rank, answered to all; done by all, and what one raises all raise."""
+    """On one node: asked on one rank, answered on all; done by all, with one rank's error raised on all."""
     for answer in (True, False):
         asked = []
         assert comm.asked(lambda asked=asked, answer=answer: asked.append(1) or answer) is answer
