@@ -9,7 +9,7 @@ from assess_project import git
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 
 GRID = "6012,6098,0.85"
-# a project whose gpu_extract sleeps and writes a record: SECONDS stands for what the commit's code takes
+# a project whose gpu_extract sleeps and writes a record: SECONDS stands for the run time of the commit's code
 PROGRAM = """
     import json, sys, time
     from gpu_extract.perf.record import whole
@@ -40,7 +40,7 @@ Project = Callable[..., Path]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """Makes a project of commits a day apart: seconds of each, None where it cannot run."""
+    """Makes a project of commits a day apart: the seconds of each, None if it cannot run."""
     def made(*seconds: float | None) -> Path:
         folder = tmp_path / "project"
         (folder / "bin").mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Extractions with planted faults: planted.py FOLDER CASE..., under mpiexec -n 2; a record of each is left in FOLDER.
+"""Extractions with planted faults: planted.py FOLDER CASE..., under mpiexec -n 2; writes a record of each to FOLDER.
 
-The frame is small, so work of `WORK` seconds is added to every bundle, and copies of `COPIES` seconds, which stand for
-those of a GPU. The faults: a slow rank, a gather that sleeps, copies made three times.
+The frame is small, so every bundle gets additional work of `WORK` seconds, and copies of `COPIES` seconds, which stand
+for those of a GPU. The faults: a slow rank, a gather that sleeps, copies made three times.
 """
 import json
 import sys
@@ -25,19 +25,19 @@ WORK, COPIES = 0.7, 0.06
 WARM = cpu_frame.CpuFrames()
 WARM.get_ready = lambda *_: None
 CONFIG = ExtractConfig((6012.0, 6098.0, 0.85))
-# case -> seconds that rank 1 is slower, seconds that gather sleeps, how often copies are made
+# case -> seconds by which rank 1 is slower, seconds that gather sleeps, how often copies are made
 CASES: dict[str, tuple[float, float, int]] = {
     "none": (0.0, 0.0, 1), "slow rank": (0.6, 0.0, 1), "gather": (0.0, 0.3, 1), "copies": (0.0, 0.0, 3),
     "slow rank, gather": (0.9, 0.25, 1), "gather, slow rank": (0.7, 0.8, 1)}
 
 
 def planted(original: Callable[..., Any], case: tuple[float, float, int], rank: int) -> Callable[..., Any]:
-    """extract_bundle with more work, copies, and on rank 1 delay."""
+    """extract_bundle with more work, copies, and a delay on rank 1."""
     def extract_bundle(*args: Any, recorder: Any, **options: Any) -> Any:
         source = np.ones(1 << 18)
         target = np.empty_like(source)
         for _ in range(case[2]):
-            with recorder.copy(TO_DEVICE, source.nbytes):     # one span: between two, others take the core
+            with recorder.copy(TO_DEVICE, source.nbytes):     # one span: between two, other processes take the core
                 end = now() + COPIES
                 while now() < end:
                     target[:] = source
@@ -48,7 +48,7 @@ def planted(original: Callable[..., Any], case: tuple[float, float, int], rank: 
 
 
 def sleeping(original: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """The receiving end of gather, with a nap."""
+    """The receiving end of gather, with a sleep."""
     def receive(*args: Any) -> Any:
         sleep(seconds)
         return original(*args)

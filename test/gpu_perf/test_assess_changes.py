@@ -1,4 +1,4 @@
-"""The statistical test of the history: found where something changed, silent where nothing did."""
+"""The statistical test of the history: it reports changes, and nothing else."""
 import numpy as np
 import pytest
 
@@ -8,7 +8,7 @@ COMMITS, REPEATS, NOISE, SLOWER, HISTORIES = 60, 5, 0.03, 1.10, 1000
 
 
 def history(seed: int, place: int | None) -> list[list[float]]:
-    """Times of a history under noise; slower from commit `place` on."""
+    """Times of a noisy history; slower from commit `place` on."""
     random = np.random.default_rng(seed)
     times = 2.0 * np.exp(NOISE * random.standard_normal((COMMITS, REPEATS)))
     if place is not None:
@@ -30,13 +30,13 @@ def test_flat_histories_are_not_flagged() -> None:
 
 
 def test_a_slowdown_is_seen_one_commit_later() -> None:
-    """The daily check has nothing but the past: 30 commits, and two at the new level."""
+    """The daily check has only the past: 30 commits, and two at the new level."""
     found = sum(any(abs(c.place - 30) <= 1 for c in find_changes(history(seed, 30)[:32])) for seed in range(200))
     assert found >= 0.97 * 200
 
 
 def test_levels_by_hand() -> None:
-    """Down by a fifth, up to the double: ratios between the levels, in order."""
+    """Down by a fifth, then doubled: ratios between the levels, in order."""
     times = [[1.0, 1.01]] * 8 + [[0.8, 0.808]] * 8 + [[1.6, 1.616]] * 8
     first, second = find_changes(times)
     assert (first.place, second.place) == (8, 16)

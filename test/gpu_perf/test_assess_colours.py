@@ -1,4 +1,4 @@
-"""The reports in light and in dark: whatever is written can be read, and pictures drawn on white do not glare."""
+"""The reports in light and dark mode: all text is readable, and pictures drawn on white do not glare."""
 import re
 from pathlib import Path
 
@@ -19,13 +19,13 @@ def luminance(colour: tuple[float, ...]) -> float:
 
 
 def colour_of(browser: Browser, selector: str, what: str) -> tuple[float, ...]:
-    """A colour as the browser has worked it out: red, green, blue, opacity."""
+    """A colour as computed by the browser: red, green, blue, opacity."""
     words = re.findall(r"[\d.]+", browser.all(selector)[0].value_of_css_property(what))
     return (*(float(w) / 255 for w in words[:3]), float(words[3]) if len(words) > 3 else 1.0)
 
 
 def over(front: tuple[float, ...], ground: tuple[float, ...]) -> tuple[float, ...]:
-    """A colour that lets the ground through."""
+    """A translucent colour over a background."""
     return tuple(front[3] * f + (1 - front[3]) * g for f, g in zip(front[:3], ground[:3], strict=True))
 
 

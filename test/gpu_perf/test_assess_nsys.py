@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems, made here with the schema that its documentation gives: read, sorted, reported."""
+"""Exports of Nsight Systems, made here with the schema of its documentation: read, sorted, reported."""
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -110,7 +110,7 @@ def test_what_is_absent_is_said(make: Make, table: str, words: str) -> None:
 
 
 def test_older_columns(make: Make) -> None:
-    """Without globalPid the only process is meant; without eventType every row with an end is a range."""
+    """Without globalPid the only process is used; without eventType every row with an end is a range."""
     profile = read_profile(make(drop="globalPid"))
     assert ("bundle", "normal") in {a.stage for a in profile.activities}
     assert {r.name for r in read_profile(make(drop="eventType")).ranges} == {"bundle", "normal", "solve", "read"}

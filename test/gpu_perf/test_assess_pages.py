@@ -1,4 +1,4 @@
-"""The pages in a real browser: points and components can be clicked, the right commit is shown, nothing is fetched."""
+"""The pages in a real browser: points and components are clickable, the right commit is shown, nothing is fetched."""
 import json
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def test_points_can_be_clicked_and_show_their_commit(browser, site: Path) -> Non
 
 
 def test_dates_are_to_scale(browser, site: Path) -> None:
-    """Commit n was made 100 000 n^2 seconds after the first: places on the axis follow."""
+    """Commit n was made 100 000 n^2 seconds after the first; positions on the axis follow."""
     browser.open(site / "index.html")
     x = [float(p.get_attribute("cx")) for p in browser.all("circle.point[data-component='run time']")]
     expected = [(n * n - 1) / (COMMITS**2 - 1) for n in range(1, COMMITS + 1)]

@@ -54,7 +54,7 @@ def test_what_cannot_be_launched_is_said() -> None:
 
 @pytest.mark.slow
 def test_a_real_sweep_goes_on_after_a_point_that_fails(small_frame, tmp_path: Path, capsys) -> None:
-    """Weak scaling on 1, 2 and 3 ranks, a bundle of five fibres for each: the frame has only ten fibres."""
+    """Weak scaling on 1, 2 and 3 ranks, with a bundle of five fibres each: the frame has only ten fibres."""
     launcher(1)
     words = ["run", str(tmp_path), "--modes", "weak", "--ranks", "1,2,3", "--bundle", "5", "--repeats", "1",
              "--no-warm-up", "--markdown", str(tmp_path / "table.md"), "--", *small_frame]
@@ -72,7 +72,7 @@ def test_a_real_sweep_goes_on_after_a_point_that_fails(small_frame, tmp_path: Pa
 
 
 def test_a_frame_of_too_few_fibres_is_refused_before_anything_is_measured(small_frame, tmp_path: Path, capsys) -> None:
-    """Each point failed in its own words, after the warm-up had."""
+    """Each point once failed with its own message, after the warm-up had."""
     words = ["run", str(tmp_path), "--ranks", "1", "--launcher", "none", "--no-plots", "--", *small_frame]
     assert main(words) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "error: " in line)
@@ -96,7 +96,7 @@ def test_stopped_by_the_batch_system_it_goes_on_later(small_frame, tmp_path: Pat
 
 
 def sweep_by_hand(folder: Path, seconds: dict[tuple[str, int], list[float]]) -> None:
-    """A folder as a sweep leaves it: extractions of so many seconds for mode, ranks and repeat."""
+    """A folder as left by a sweep: extractions of so many seconds for mode, ranks and repeat."""
     sets = []
     (folder / RECORDS).mkdir(parents=True)
     for (mode, ranks), times in seconds.items():
@@ -189,7 +189,7 @@ EVEN = {("strong", 1): [8.0, 8.1], ("strong", 2): [4.1, 4.2]}
 
 
 def test_published_figures_are_drawn_over_the_same_work_only(tmp_path: Path) -> None:
-    """2020 is whole frames of 500 fibres: not a frame of 50 fibres or 251 bins, nor one of which nobody knows."""
+    """2020 is whole frames of 500 fibres: not a frame of 50 fibres or 251 bins, nor one of unknown size."""
     for name, fibres, bins, drawn in (("small", 50, 251, False), ("narrow", 500, 251, False), ("few", 50, 2326, False),
                                       ("whole", 500, 2326, True)):
         rows = read_rows(planted_sweep(tmp_path / name, EVEN, fibres=fibres, bins=bins), "extract")

@@ -1,4 +1,4 @@
-"""The history: commits measured in throw-away copies, stored, judged, exported; series from elsewhere."""
+"""The history: commits measured in temporary copies, stored, judged, exported; series from elsewhere."""
 import json
 import sqlite3
 import subprocess
@@ -76,7 +76,7 @@ def test_killed_in_the_middle_it_goes_on(project, tmp_path: Path) -> None:
 
 
 def done(folder: Path) -> int:
-    """How many measured runs a batch has finished."""
+    """The number of measured runs that a batch has finished."""
     return sum(path.read_text().count('"outcome"') for path in folder.glob("track-work/*/campaign.jsonl")
                if path.parent.name != "input")
 
@@ -116,11 +116,11 @@ def test_lists_and_tables_from_elsewhere(tmp_path: Path, capsys) -> None:
     assert main(["import", str(tmp_path / "old.csv"), *store, "--series", "old code"]) == 0
     (tmp_path / "daily.csv").write_text("date,run time\n2026-01-03,2.0\n2026-01-04T06:00,2.5\n")
     assert main(["import", str(tmp_path / "daily.csv"), *store]) == 0
-    assert main(["import", str(tmp_path / "daily.csv"), *store]) == 0           # once more adds nothing
+    assert main(["import", str(tmp_path / "daily.csv"), *store]) == 0           # a second time adds nothing
     said = capsys.readouterr().out
     assert "2 of 2 commits are new" in said and "2 of 2 lines are new in daily\n0 of 2 lines are new in daily" in said
     (tmp_path / "daily.csv").write_bytes(b"\xef\xbb\xbfdate,run time\r\n2026-01-03,2.0\r\n2026-01-04T06:00,2.7\r\n")
-    assert main(["import", str(tmp_path / "daily.csv"), *store]) == 2           # nor does a figure that was changed
+    assert main(["import", str(tmp_path / "daily.csv"), *store]) == 2           # nor does a changed figure
     assert "the figures of 2026-01-04 differ from those that daily has already" in capsys.readouterr().err
     with Store(tmp_path / "track.sqlite") as base:
         assert base.measured("old code") == {"3f87ff9": {"run time": [2.0, 2.1], "% MPI": [7.0]},
@@ -204,7 +204,7 @@ def test_stores_that_were_tampered_with(tmp_path: Path, capsys, change: str) -> 
 
 
 def test_a_store_that_was_begun_is_made(tmp_path: Path) -> None:
-    """A program that was killed may have left a store without tables."""
+    """A killed program may have left a store without tables."""
     path = tmp_path / "track.sqlite"
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -214,7 +214,7 @@ def test_a_store_that_was_begun_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_store_that_another_program_makes_meanwhile(tmp_path: Path, monkeypatch, before: bool) -> None:
-    """Just before, or just after this one has seen that there are no tables."""
+    """Just before, or just after this one has found that there are no tables."""
     path, honest = tmp_path / "track.sqlite", Store._tables
 
     def meanwhile(store: Store) -> set[str]:
@@ -269,7 +269,7 @@ def test_asv_publishes_the_export(project, tmp_path: Path, capsys) -> None:
 
 
 def test_results_are_stored_as_they_come_with_progress(project, tmp_path: Path) -> None:
-    """Ended in the middle of a batch: what was measured until then is in the store, and the next run does the rest."""
+    """Ended within a batch: earlier results are in the store, and the next run does the rest."""
     class Ended(Exception):
         pass
 
@@ -300,7 +300,7 @@ def test_results_are_stored_as_they_come_with_progress(project, tmp_path: Path) 
 
 
 def test_how_far_a_range_is(project, tmp_path: Path, monkeypatch) -> None:
-    """Four commits, two at a time: after the first two as much is left as was needed."""
+    """Four commits, two at a time: after the first two the remaining time equals the elapsed one."""
     told: list[str] = []
     clock = iter([0.0, 600.0, 1200.0])
     monkeypatch.setattr("gpu_perf.measure.now", lambda: next(clock))
@@ -313,7 +313,7 @@ def test_how_far_a_range_is(project, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_asv_publishes_an_export_made_outside_git(tmp_path: Path, capsys) -> None:
-    """The folder is no clone: asv, which wants a repository, gets one of the commits' dates and subjects."""
+    """The folder is no clone: asv needs a repository and gets one of the commits' dates and subjects."""
     if find_spec("asv") is None:
         pytest.skip("no asv: pip install asv")
     path, out = filled(tmp_path / "track.sqlite", commits=4), tmp_path / "asv"
@@ -335,7 +335,7 @@ def test_asv_publishes_an_export_made_outside_git(tmp_path: Path, capsys) -> Non
     (1.2, 2.0, "Verdict: slower: look at the commits named above", True),
     (1.0, 1.0, "Verdict: not fit for conclusions: measure these commits again", True)])
 def test_the_page_ends_in_a_sentence(tmp_path: Path, slower: float, cpu: float, words: str, bad: bool) -> None:
-    """Also where the ranks of the newest commit had their core for half of the time only."""
+    """Also if the newest commit's ranks had their cores for only half of the time."""
     with Store(filled(tmp_path / "track.sqlite", slower)) as store:
         rank = {"rank": 0, "epoch": 1.0, "start_up": 0.0, "elapsed": 2.0, "peak_memory": 1, "counters": {}, "cores": 1,
                 "spans": [["extract", 0, 0.0, 2.0, cpu, 0], ["bundle", 1, 0.0, 2.0, cpu, 0]]}

@@ -1,4 +1,4 @@
-"""The campaign runner: together, recorded, resumable. Everything here runs real processes."""
+"""The campaign runner: simultaneous, recorded, resumable. Everything here runs real processes."""
 import itertools
 import json
 import os
@@ -118,7 +118,7 @@ def test_killed_and_started_again_it_goes_on(tmp_path):
     runner.wait()
     before = (folder / "campaign.jsonl").read_bytes()
     (left,) = [pid for pid, _ in lines(folder)[-1]["pids"]]
-    assert _alive(left)                                            # the killed runner left this one behind
+    assert _alive(left)                                            # left behind by the killed runner
     with open(folder / "campaign.jsonl", "ab") as state:
         state.write(b'{"kind": "outcome", "name": "c4", "rep')     # as if killed while writing
     (tmp_path / "log.again").touch()
@@ -141,7 +141,7 @@ def test_a_changed_command_is_run_again_and_nothing_is_lost(tmp_path):
 
 
 def test_a_command_that_was_changed_and_changed_back_is_run_again(tmp_path):
-    """What a command writes has the name of its set: what the other one has written has taken its place."""
+    """A command's output is named after its set: the other command's output has replaced it."""
     record = tmp_path / "record"
     one, two = (Command("a", python("import sys; open(sys.argv[1], 'w').write(sys.argv[2])", str(record), word))
                 for word in ("one", "two"))
@@ -194,7 +194,7 @@ def test_a_sampler_that_cannot_write_stops_the_campaign_and_its_processes(tmp_pa
     with pytest.raises(OutputError, match="disk full"):
         run([Command("a", python("import time; time.sleep(60)"))], tmp_path, sampler=sampler)
     assert pids and not _alive(pids[0])
-    assert load(tmp_path) == []                                    # it is still to be done
+    assert load(tmp_path) == []                                    # still to be done
 
 
 def test_one_runner_at_a_time(tmp_path):

@@ -1,4 +1,4 @@
-"""The model of the run time, where the answer is known without it."""
+"""The model of the run time, for cases with a known answer."""
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ IDEAL = Machine(cores=64, latency=0.0)
 
 
 def seconds(costs: Costs, machine: Machine, ranks: int, bundles: int = 20) -> float:
-    """Median of a frame."""
+    """The median time of a frame."""
     rng = np.random.default_rng(1)
     return float(np.median(extraction(costs, machine, ranks, bundles, busy=ranks, draws=200, rng=rng)))
 
@@ -22,7 +22,7 @@ def seconds(costs: Costs, machine: Machine, ranks: int, bundles: int = 20) -> fl
     (1, 10.0), (2, 5.0), (20, 0.5),
     (16, 0.5 + 0.5 * (0.2 + 0.8 / 4)),          # one each, then four groups of four
     (40, 0.5 * (0.2 + 0.8 / 2)),
-    (400, 0.5 * (0.2 + 0.8 / 10))])             # twenty on each, of which ten find something to do
+    (400, 0.5 * (0.2 + 0.8 / 10))])             # twenty on each, ten of which find something to do
 def test_without_spread_it_counts_bundles(ranks: int, expected: float) -> None:
     assert seconds(PLAIN, IDEAL, ranks) == pytest.approx(expected)
 
@@ -43,13 +43,13 @@ def test_a_crowded_node_is_slower() -> None:
 
 
 def test_frames_are_dealt_to_whoever_is_free() -> None:
-    """Eight frames on two ranks with frames of their own: four turns."""
+    """Eight frames on two ranks that each work on frames of their own: four turns."""
     found = exposure(PLAIN, IDEAL, 8, 2, started=True, draws=5)
     assert found["all"] == pytest.approx(np.full(5, 40.0))
     files = replace(PLAIN, files=Cost(1.5), read=Cost(1.0), write=Cost(0.25))
     both = exposure(files, IDEAL, 8, 2, draws=5)
     assert both["start"] == pytest.approx(np.full(5, 2.0 + 1000 * 2 / IDEAL.opens))
-    assert both["compute"] == pytest.approx(np.full(5, 4 * 10.0))      # on cores that are free
+    assert both["compute"] == pytest.approx(np.full(5, 4 * 10.0))      # on free cores
     assert both["ends"] == pytest.approx(np.full(5, 1.25))
     full = replace(IDEAL, cores=2, crowding=1.5)
     on_the_cores_that_compute = exposure(files, full, 8, 2, draws=5)["compute"]

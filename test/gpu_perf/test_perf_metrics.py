@@ -31,7 +31,7 @@ def run(*ranks: dict[str, Any], **facts: Any) -> Run:
 
 
 def test_metrics_by_hand() -> None:
-    """Three ranks, 10 s: useful 8, 6, 7. Mean 7, most 8."""
+    """Three ranks, 10 s: useful 8, 6, 7. Mean 7, maximum 8."""
     m = pop_metrics([10, 10, 10], [8, 6, 7])
     assert m.ranks == 3 and m.run_time == 10
     assert m.parallel_efficiency == pytest.approx(0.7)
@@ -50,9 +50,9 @@ def test_metrics_against_a_reference_by_hand() -> None:
 
 @pytest.mark.parametrize("useful", [[8, 6, 7], [10, 10, 10], [9.5, 0.5, 1], [3, 3, 3]])
 def test_against_the_definitions_of_talp(useful: list[float]) -> None:
-    """DLB's TALP: parallel efficiency is useful time over all time of the cores, communication efficiency the most
-    useful over the elapsed time, load balance the mean useful over the most, so that the first is the others' product.
-    pypop's load balance, which is ours, is another number (a difference, not a ratio); both say the same of a run."""
+    """DLB's TALP: parallel efficiency is useful time over all time of the cores, communication efficiency the largest
+    useful time over the elapsed time, load balance the mean useful time over the largest, so the first is the product
+    of the others. pypop's load balance, which we use, is a difference, not a ratio; both lead to the same verdict."""
     elapsed = 10.0
     m = pop_metrics([elapsed] * len(useful), useful)
     parallel = sum(useful) / (elapsed * len(useful))
@@ -65,7 +65,7 @@ def test_against_the_definitions_of_talp(useful: list[float]) -> None:
 
 
 def test_what_is_known_of_the_whole_run_is_not_said_of_a_stage() -> None:
-    """Copies and calls are recorded as sums: a stage without a copy was bound by 8 s of them."""
+    """Copies and calls are recorded as sums: a stage without a copy was once bound by 8 s of them."""
     sums = {"copies": {"h2d": {"seconds": 8.0, "bytes": 1e9, "calls": 3}},
             "calls": {"gather": {"calls": 1, "seconds": 0.1, "wait": 0.0, "bytes": 2e6}}, "counters": {"rounds": 3}}
     made = run(rank(0, [("read", 0, 0, 1), ("extract", 0, 1, 9)], 10, **sums), rank(1, [("read", 0, 0, 1)], 10))
@@ -78,7 +78,7 @@ def test_what_is_known_of_the_whole_run_is_not_said_of_a_stage() -> None:
 
 
 def test_metrics_from_spans_by_hand() -> None:
-    """Rank 0: 10 s, of them 1 + 0.5 s in communication, an agreement within a verb counted once; rank 1: 4 s."""
+    """Rank 0: 10 s, of which 1 + 0.5 s in communication, with an agreement within a verb counted once; rank 1: 4 s."""
     made = run(rank(0, [("extract", 0, 0, 9), ("bundle", 1, 0, 6), ("mpi agree", 2, 5, 1), ("gather", 1, 6, 3),
                         ("mpi gather", 2, 6, 0.5), ("mpi agree", 3, 6.1, 0.3), ("write", 0, 9, 1)], 10),
                rank(1, [("extract", 0, 0, 9), ("bundle", 1, 0, 5), ("gather", 1, 5, 4), ("mpi agree", 2, 5, 4)], 10))
@@ -131,7 +131,7 @@ def test_frames_of_an_exposure_are_looked_into() -> None:
 
 
 def test_what_a_rank_makes_up_for_is_no_imbalance() -> None:
-    """Ranks do not wait between plan and bundle: 1 + 5 s is as much as 3 + 3 s. They do wait for assemble."""
+    """Ranks do not wait between plan and bundle: 1 + 5 s equals 3 + 3 s. They do wait for assemble."""
     made = run(rank(0, [("extract", 0, 0, 9), ("plan", 1, 0, 1), ("bundle", 1, 1, 5), ("assemble", 1, 6, 3)], 9),
                rank(1, [("extract", 0, 0, 9), ("plan", 1, 0, 3), ("bundle", 1, 3, 3), ("mpi agree", 1, 6, 3)], 9))
     (cause,) = judge(made).dominant
@@ -157,8 +157,8 @@ def test_compilation_is_no_part_of_the_stage_that_needs_it_and_costs_as_start_up
 
 
 def test_what_lies_before_and_between_stages_is_named() -> None:
-    """Of 3.2 s since the process was born 0.3 s were over when the recorder was made; imports of 0.5 s follow before
-    the first stage, and 0.4 s lie between two others. The old verdict knew of 0.3 s."""
+    """3.2 s since the process began: 0.3 s passed before the recorder existed, imports of 0.5 s precede the first
+    stage, and 0.4 s lie between two others. The old verdict knew of 0.3 s."""
     made = run(rank(0, [("read", 0, 0.5, 0.2), ("extract", 0, 0.7, 1.6), ("bundle", 1, 0.7, 1.6),
                         ("write", 0, 2.7, 0.2)], 2.9, start_up=0.3))
     causes = judge(made).dominant
@@ -182,7 +182,7 @@ def test_other_ranks_wait_where_there_are_some() -> None:
 
 
 def test_the_summary_adds_up() -> None:
-    """Inner stages stand in brackets, compilation is in no other stage, and the outer ones are all the time."""
+    """Inner stages are in brackets, compilation is in no other stage, and the outer ones add up to all of the time."""
     (one,) = run(rank(0, [("mpi agree", 0, 0.5, 0.1), ("read", 0, 1, 1), ("mpi share", 1, 1.2, 0.3),
                           ("extract", 0, 2, 6), ("bundle", 1, 2, 5), ("solve", 2, 3, 1), ("compile", 3, 3, 0.75),
                           ("assemble", 1, 7, 0.5), ("write", 0, 8.5, 1)], 10, start_up=1.0)).ranks
@@ -197,7 +197,7 @@ def test_the_summary_adds_up() -> None:
 
 
 def test_a_rank_under_its_keeper_is_as_old_as_the_command() -> None:
-    """The keeper forks when the interpreter is up and modules are loaded: that time is part of the start."""
+    """The keeper forks after the interpreter has started and modules are loaded: that time is part of the start."""
     code = ("import os, time; from gpu_extract.perf import clock; time.sleep(0.3); clock.children_count_as_this()\n"
             "reader, writer = os.pipe()\n"
             "if os.fork() == 0:\n    os.write(writer, str(clock.process_age()).encode()); os._exit(0)\n"

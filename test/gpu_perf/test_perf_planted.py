@@ -1,4 +1,4 @@
-"""Real ranks with planted faults: what the verdict names, and what the records say of communication."""
+"""Real ranks with planted faults: what the verdict names, and the communication in the records."""
 import os
 import subprocess
 import sys
@@ -83,7 +83,7 @@ def test_calls_are_counted_on_both_ends(runs: dict[str, Run]) -> None:
     for rank in (first, second):
         assert rank.calls["Iallreduce"]["wait"] == rank.calls["Iallreduce"]["seconds"] > 0
     waiting = runs["slow rank"].ranks[0].calls["Iallreduce"]["wait"]
-    assert 0.5 < waiting < 1.0                # rank 0 waits for the 0.6 s that rank 1 is slower
+    assert 0.5 < waiting < 1.0                # rank 0 waits for the 0.6 s by which rank 1 is slower
 
 
 def test_calls_are_inside_the_spans_of_communication(runs: dict[str, Run]) -> None:
@@ -91,13 +91,13 @@ def test_calls_are_inside_the_spans_of_communication(runs: dict[str, Run]) -> No
         for window in windows(run):
             calls = sum(c["seconds"] for c in window.rank.calls.values())
             assert calls <= window.communication + 0.001
-            if "gather" not in case:                    # there the sleep stands beside the calls
+            if "gather" not in case:                    # there the sleep is shown beside the calls
                 assert calls > 0.8 * window.communication - 0.02
 
 
 @pytest.mark.slow
 def test_what_comes_before_the_programs_first_line_is_start_up(tmp_path: Path) -> None:
-    """An interpreter that needs 0.7 s more to start: by a clock outside, all of the command is in the record."""
+    """An interpreter that takes 0.7 s more to start: by an external clock, all of the command is in the record."""
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(0.7)\n")
     found = {}
     for name, path in (("plain", str(ROOT / "py")), ("slow", f"{tmp_path}:{ROOT / 'py'}")):
@@ -109,6 +109,6 @@ def test_what_comes_before_the_programs_first_line_is_start_up(tmp_path: Path) -
         found[name] = (now() - begun, read_run(record).ranks[0])
     for wall, rank in found.values():
         whole = rank.start_up + rank.elapsed
-        assert 0.75 * wall < whole <= wall                  # the interpreter's end is nobody's
+        assert 0.75 * wall < whole <= wall                  # the interpreter's end belongs to nobody
         assert rank.before + sum(s.seconds for s in rank.top()) + rank.unaccounted == pytest.approx(whole)
     assert found["slow"][1].before - found["plain"][1].before > 0.4

@@ -1,4 +1,4 @@
-"""Plain values of known shapes: a file may be damaged, or another program's."""
+"""Plain values of known shapes: a file may be damaged, or written by another program."""
 from typing import Any
 
 import pytest

@@ -47,7 +47,7 @@ def same_by_hand() -> Run:
 
 
 def test_formulas_by_hand() -> None:
-    """mpi / n = 14 / 4 = 3.5; least of a rank 1, of a node (1 + 3) / 2 = 2."""
+    """mpi / n = 14 / 4 = 3.5; minimum of a rank 1, of a node (1 + 3) / 2 = 2."""
     (whole,) = parse_talp(BY_HAND).regions                      # a region without time is left out
     assert whole.metrics() == pytest.approx({
         "parallelEfficiency": 0.65, "mpiParallelEfficiency": 0.65, "mpiCommunicationEfficiency": 0.9,
@@ -56,7 +56,7 @@ def test_formulas_by_hand() -> None:
 
 
 def test_formulas_of_threads_and_devices_by_hand() -> None:
-    """Useful 20, MPI 4, OpenMP idle 3 + 2 + 1, 4 s for threads while MPI is on, 10 s in the GPU's runtime."""
+    """Useful 20, MPI 4, OpenMP idle 3 + 2 + 1, 4 s for threads during MPI, 10 s in the GPU's runtime."""
     content = {"Application": {"Global": region(10, 20, 4, mpiWorkerIdleTime=4, ompLoadImbalanceTime=3,
                                                 ompSchedulingTime=2, ompSerializationTime=1, gpuRuntimeTime=10,
                                                 minMpiNormdProc=1, minMpiNormdNode=1.5)}}
@@ -67,7 +67,7 @@ def test_formulas_of_threads_and_devices_by_hand() -> None:
 
 
 def test_a_record_gives_the_same(tmp_path: Path) -> None:
-    """Written from our record in TALP's schema, and read back: the regions of the file made by hand."""
+    """Our record, written in TALP's schema and read back: the regions of the file made by hand."""
     path = tmp_path / "talp.json"
     path.write_text(json.dumps(talp_json(same_by_hand())), encoding="utf-8")
     whole, extract = read_talp(path).regions
@@ -94,7 +94,7 @@ def test_ours_and_talps_where_ranks_live_as_long() -> None:
 
 
 def test_a_rank_without_communication_is_left_out_of_the_least() -> None:
-    """As TALP's reduction does; ranks that do nothing but wait leave no number that is infinite."""
+    """As in TALP's reduction; ranks that only wait give no infinite number."""
     silent = run(("a", [("extract", 0, 0.0, 10.0)]), ("a", [("extract", 0, 0.0, 10.0), ("mpi agree", 1, 0.0, 10.0)]))
     values = parse_talp(talp_json(silent)).regions[0].metrics()
     assert values["mpiCommunicationEfficiency"] == 0 and values["mpiLoadBalance"] == 0
@@ -102,13 +102,13 @@ def test_a_rank_without_communication_is_left_out_of_the_least() -> None:
 
 
 def test_one_process_has_no_ranks() -> None:
-    """TALP says 0 MPI ranks where there is no MPI."""
+    """TALP reports 0 MPI ranks without MPI."""
     alone = talp_json(run(("a", [("extract", 0, 0.0, 10.0)]), mpi=None))
     assert alone["resources"]["numMpiRanks"] == 0 and alone["Application"]["Global"]["parallelEfficiency"] == 1
 
 
 def test_the_command_reads_both_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file of TALP with a reference; what the file says otherwise is named. A record becomes TALP's file."""
+    """A file of TALP with a reference; values of the file that differ are named. A record becomes TALP's file."""
     by_hand, one, wrong = (tmp_path / name for name in ("by-hand.json", "one.json", "wrong.json"))
     by_hand.write_text(json.dumps(BY_HAND), encoding="utf-8")
     one.write_text(json.dumps({"Application": {"Global": {**region(22, 20.8, 1.2), "numCpus": 1, "numMpiRanks": 0}}}))
@@ -130,7 +130,7 @@ OLD = {"dlbVersion": "3.5", "Application": {"Global": {
 
 
 def test_a_file_of_the_older_schema() -> None:
-    """DLB 3.5 does not tell the least times: what it states is shown."""
+    """DLB 3.5 does not record the minimum times: the file's own metrics are shown."""
     rows = {r[0].strip(): r[1] for r in metric_table(parse_talp(OLD)).rows}
     assert rows["MPI load balance"] == "75.0%" and rows["load balance of pypop (a difference)"] == "80.0%"
     assert rows["within nodes"] == "-"

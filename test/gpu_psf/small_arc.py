@@ -1,4 +1,4 @@
-"""What the small arc of these tests consists of."""
+"""The contents of these tests' small arc."""
 from typing import NamedTuple
 
 from psf_errors import Judge
@@ -11,7 +11,7 @@ FIBRES = 0, 5
 
 
 class Small(NamedTuple):
-    """The true PSF, a start that is off, lines, an arc, its fit, and what compares."""
+    """The true PSF, an inaccurate start, lines, an arc, its fit, and means of comparison."""
 
     true: PsfModel
     start: PsfModel

@@ -11,7 +11,7 @@ from gpu_psf.beside import check_beside
 
 
 def test_an_arc_of_a_whole_camera_lies_on_its_own_traces() -> None:
-    """Few places along a trace meet a line, and a farther fibre's line is in other rows: all rows have to count."""
+    """Few places along a trace have a line, and a farther fibre's line is in other rows: all rows have to count."""
     psf = psf_model("r")
     wave = np.random.default_rng(3).uniform(5760.0, 7620.0, 40)
     y, x = np.rint(centres(psf, (0, psf.nfibre), wave)).astype(int)

@@ -1,4 +1,4 @@
-"""Far starts, dead amplifiers, dead and faint fibres and cosmic rays, one by one and together: fitted and flagged."""
+"""Distant starts, dead amplifiers, dead and faint fibres and cosmic rays, singly and together: fitted and flagged."""
 import numpy as np
 import pytest
 from psf_damage import CASES, STATUS_OF, judged, make_case
@@ -7,7 +7,7 @@ from gpu_extract.simulate.instrument import psf_model
 from gpu_psf.data import FitConfig
 from gpu_psf.fit import fit_bundle
 
-TINY, WHOLE = 1.6, 1.3      # times Cramer-Rao: of 60 spots, see test_fit; the bar for a whole bundle
+TINY, WHOLE = 1.6, 1.3      # times Cramer-Rao: of 60 spots, see test_fit; the limit for a whole bundle
 
 
 @pytest.mark.parametrize(("camera", "name"), [

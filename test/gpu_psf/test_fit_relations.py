@@ -1,4 +1,4 @@
-"""What a fit must give when its input is mirrored, moved, put in another order, repeated or masked where nothing is."""
+"""A fit when its input is mirrored, moved, reordered, repeated, or masked where there is no light."""
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def of(fit: Fit) -> PsfModel:
 
 
 def apart(one: PsfModel, other: PsfModel) -> float:
-    """Root mean square of the differences of their spots' pixels, in shares of the peak; noise leaves 0.0017."""
+    """Root mean square of the differences of their spots' pixels, relative to the peak; noise leaves 0.0017."""
     return Judge(other, np.linspace(6010, 6100, 12)).errors(one).stamp
 
 
@@ -36,13 +36,13 @@ def reversed_along(image: Image, axis: int) -> Image:
 
 @pytest.fixture(scope="module")
 def tailed(small: Small) -> Fit:
-    """The small arc fitted with a tail: what all pixels near the fibres say."""
+    """The small arc fitted with a tail, from all pixels near the fibres."""
     return fitted(small, [small.arc], config=FitConfig(tail=()))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_mirrored_arc_has_the_mirrored_psf(small: Small, tailed: Fit, axis: int) -> None:
-    """The same pixels are fitted (they were others along y), to a hundredth of what noise leaves."""
+    """The same pixels are fitted (along y they once differed), to a hundredth of the noise."""
     fit = fitted(small, [reversed_along(small.arc, axis)], mirrored(small.start, axis), FitConfig(tail=()))
     assert fit.state.npixel == tailed.state.npixel
     assert fit.state.chi2 == pytest.approx(tailed.state.chi2, abs=0.1)
@@ -50,7 +50,7 @@ def test_a_mirrored_arc_has_the_mirrored_psf(small: Small, tailed: Fit, axis: in
 
 
 def test_an_arc_that_lies_elsewhere_on_a_larger_ccd_has_the_psf_moved(small: Small) -> None:
-    """By whole pixels: the same but for rounding; along y for the polynomials of the continuum as well."""
+    """By whole pixels: the same up to rounding; along y up to the polynomials of the continuum as well."""
     def moved_back(x: int, y: int) -> PsfModel:
         ny, nx = small.true.shape
         pix, ivar = np.zeros((2, ny + 24, nx + 12))
@@ -74,7 +74,7 @@ def with_continuum(small: Small, electrons: float, strength: float, seed: int) -
 
 
 def test_the_order_of_exposures_means_nothing_and_a_dark_one_adds_nothing(small: Small) -> None:
-    """The continuum was left in where the first of several arcs was dark: widths were off by 1.4 %."""
+    """The continuum was once left in if the first of several arcs was dark: widths were off by 1.4 %."""
     lit, dark = with_continuum(small, 200.0, 1.0, 1), with_continuum(small, 0.0, 0.0, 2)
     first, last, alone = (fitted(small, images) for images in ([dark, lit], [lit, dark], [lit]))
     assert apart(of(first), of(last)) < 1e-10
@@ -92,7 +92,7 @@ def test_a_dark_exposure_hides_no_shift_of_the_others(small: Small) -> None:
 
 
 def test_two_of_the_same_arc_say_the_same_with_more_certainty(small: Small) -> None:
-    """Chi squared doubles; what the prior knows counts half as much: it moves spots by a fifth of the noise or less."""
+    """Chi squared doubles; the prior has half the weight, which moves spots by at most a fifth of the noise."""
     fit = fitted(small, [small.arc, small.arc])
     assert fit.state.chi2 == pytest.approx(2 * small.fit.state.chi2, rel=1e-3)
     np.testing.assert_allclose(fit.state.variance[:len(small.fit.task.spots)], small.fit.state.variance, rtol=0.01)
@@ -110,7 +110,7 @@ def test_masked_pixels_where_no_light_is_and_what_ivar_states_change_no_bit(smal
 
 
 def test_spots_have_the_same_light_and_error_whatever_their_stamps_sum_to(small: Small) -> None:
-    """IVAR was of the flux before stamps are summed up: with a tail of 0.02 they sum to 1.37."""
+    """IVAR was once of the flux before normalising stamps: with a tail of 0.02 they sum to 1.37."""
     state = small.fit.state
     double = replace(state.stamps, image=2 * state.stamps.image)
     other = replace(small.fit, state=replace(state, stamps=double, flux=state.flux / 2, variance=state.variance / 4))

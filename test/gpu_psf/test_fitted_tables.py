@@ -1,4 +1,5 @@
-"""Tabulated spots fitted to arcs: the splines, spots that no Gauss-Hermite follows, and the chain from raw images."""
+"""Tabulated spots fitted to arcs: splines, spots that no Gauss-Hermite series follows, and the chain from raw
+images."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ WAVE = np.linspace(6010, 6100, 12)
 
 
 def discs() -> PsfModel:
-    """The camera tiny with images of round fibres, flat on top."""
+    """The camera tiny with images of round fibres, with flat tops."""
     psf, core = psf_model("tiny"), psf_model("tiny").cores[0]
     u = np.linspace(-1, 1, psf.nfibre)
     return replace(psf, stamp=(2 * HALF + 1, 2 * HALF + 1), offset=(HALF - 0.5, HALF - 0.5),
@@ -38,7 +39,7 @@ def discs() -> PsfModel:
 
 
 def gaussian(psf: PsfModel) -> PsfModel:
-    """A start with Gaussian spots for it."""
+    """A start for it, with Gaussian spots."""
     start = cold(psf_model("tiny"), 3, (0.4, -0.7), rough=0.1)
     core = start.cores[0]
     wide = (replace(series, coeff=series.coeff * 1.25) for series in (core.sigma_x, core.sigma_y))
@@ -70,7 +71,7 @@ def test_what_gathers_is_the_transpose_of_what_spreads(small: Small) -> None:
 
 
 def test_spots_that_no_gauss_hermite_follows() -> None:
-    """Bright lines on flat-topped spots: degree 4 leaves 7 times the noise, its table none of it."""
+    """Bright lines on flat-topped spots: degree 4 leaves 7 times the noise, its table nothing above it."""
     true, lines, config = discs(), uneven_lines(electrons=300000.0), FitConfig(positions=2, degree_gh=4)
     arc = make_arc(true, FIBRES, (lines.wave, lines.strength), 1)
     fit = fit_bundle([arc], gaussian(true), FIBRES, lines, config)

@@ -1,4 +1,4 @@
-"""Stamps, derivatives and normal equations against the slow and obvious: finite differences, dense matrices."""
+"""Stamps, derivatives and normal equations against slow, simple methods: finite differences, dense matrices."""
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpu_psf.solve import ENOUGH, curvature_of, iterate, look, scene_of, step_fr
 from gpu_psf.stamps import make_stamps, project
 
 STEP = 1e-5
-SHORT = 1e-9         # of a parameter: hardly a pixel begins or ceases to be clipped within it
+SHORT = 1e-9         # of a parameter: hardly any pixel's clipping changes within it
 
 
 def density(u: float, series: list[float]) -> float:
@@ -58,7 +58,7 @@ def test_stamps_are_those_of_the_extraction(small: Small) -> None:
 
 @pytest.fixture(scope="module")
 def scene(small: Small) -> tuple[Scene, Parameters, Array]:
-    """Some lines, two of them blended, at the fitted parameters; with the pixels' light."""
+    """Some lines, two of them blended, at the fitted parameters, and the pixels' light."""
     task = small.fit.task
     lines = replace(small.lines, wave=np.array([6020.0, 6022.1, 6050.0, 6051.5, 6080.0]), strength=np.ones(5))
     spots = spots_of(small.fit.frame, lines, np.arange(5), 1)
@@ -101,7 +101,7 @@ def test_normal_equations_are_those_of_dense_matrices(scene: tuple[Scene, Parame
     matrix, mixed = normal_equations(made, pairs)
     expected = slopes.T @ (made.weight[:, np.newaxis] * slopes)
     unit = np.sqrt(np.maximum(np.outer(expected.diagonal(), expected.diagonal()), 1e-12))
-    # finite differences are good to 1e-6 of a derivative; what spots 9 widths apart share is left out
+    # finite differences are good to 1e-6 of a derivative; light shared by spots 9 widths apart is left out
     assert np.abs((matrix - expected) / unit).max() < 1e-4
     along = lights.T @ (made.weight[:, np.newaxis] * slopes)
     own = np.sqrt((made.weight[:, np.newaxis] * lights**2).sum(axis=0))
@@ -129,7 +129,7 @@ def test_light_that_is_not_firm_moves_nothing(small: Small) -> None:
 
 
 def test_leaving_out_pairs_without_firm_spots_changes_nothing(small: Small) -> None:
-    """Against fluxes that are as good as 0, of which no pair is left out."""
+    """Against fluxes of practically 0, with no pair left out."""
     spots, state = small.fit.task.spots, small.fit.state
     task = replace(small.fit.task, firm=(spots.fibre + spots.line) % 3 == 0)
     made = scene_of(task, state, shapes=True)

@@ -1,4 +1,4 @@
-"""Arcs of fibres with wavelengths of their own: the same fit in the coordinate that they have in common."""
+"""Arcs of fibres with their own wavelengths: the same fit in their common coordinate."""
 from dataclasses import replace
 
 import numpy as np
@@ -17,14 +17,14 @@ from gpu_psf.stamps import make_stamps
 
 
 def echelle(psf: PsfModel) -> PsfModel:
-    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, bent a little: no wavelength is on two fibres."""
+    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, slightly bent: no wavelength is on two fibres."""
     low, high = psf.x.wmin, psf.x.wmax
     factor = 1 + np.arange(psf.nfibre) / 10
     return replace(psf, own=Legendre(factor[:, None] * np.array([(low + high) / 2, (high - low) / 2, 1.0]), low, high))
 
 
 def listed(small: Small, start: PsfModel) -> Lines:
-    """The wavelengths that the small arc's lines have in all of the fibres."""
+    """The wavelengths of the small arc's lines in all of the fibres."""
     wave = np.sort(np.concatenate([wavelengths(start, np.full(len(small.lines.wave), n), small.lines.wave)
                                    for n in range(*FIBRES)]))
     return Lines(wave, np.ones(len(wave)))
@@ -74,10 +74,10 @@ def test_spots_share_light_though_lines_of_other_fibres_stand_between(small: Sma
 
 
 def test_a_line_is_seen_where_one_of_its_fibres_shows_it(small: Small) -> None:
-    """Two fibres are dark, and the list has less than half of the light: each line is seen on three fibres of five."""
+    """Two fibres are dark, and the list has less than half of the light: each line is seen on three of five fibres."""
     start = echelle(small.start)
     every = own_lines(listed(small, start), start)
-    number = np.searchsorted(small.lines.wave, every.wave - 1e-6)       # of lines that all fibres have in common
+    number = np.searchsorted(small.lines.wave, every.wave - 1e-6)       # common to all fibres
     few = (number > 0) & (number < 8)         # the first is at the edge
     alone = Lines(every.wave[few], every.strength[few], (every.fibre if every.fibre is not None else number)[few],
                   np.arange(few.sum()))

@@ -1,4 +1,4 @@
-"""From ADU to electrons: bias, gain and noise from frames made with known ones."""
+"""From ADU to electrons: bias, gain and noise from frames with known values."""
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ GAIN, NOISE, BIAS = 2.5, 8.0, 500.0          # electron/ADU, electron, ADU
 
 
 def frame(light: np.ndarray, seed: int) -> np.ndarray:
-    """A frame of whole ADU of so many electrons."""
+    """A frame of integer ADU with so many electrons."""
     rng = np.random.default_rng(seed)
     return np.rint(BIAS + (rng.poisson(light) + rng.normal(0, NOISE, light.shape)) / GAIN)
 
@@ -42,7 +42,7 @@ def light(ny: int = 400, nx: int = 200) -> np.ndarray:
 def test_gain_and_noise_are_recovered() -> None:
     darks = [frame(np.zeros((400, 200)), seed) for seed in range(3)]
     noise = read_noise_of(darks)
-    # whole numbers add 1/12 to the variance
+    # integers add 1/12 to the variance
     assert noise == pytest.approx(np.hypot(NOISE / GAIN, 12**-0.5), rel=0.01)
     assert read_noise_of(darks[:1]) == pytest.approx(noise, rel=0.02)
     one, two = (frame(light(), seed) - BIAS for seed in (5, 6))
@@ -52,7 +52,7 @@ def test_gain_and_noise_are_recovered() -> None:
 
 @pytest.mark.parametrize("ratio", [1.3, 3.0])
 def test_two_flats_may_have_unequal_light(ratio: float) -> None:
-    """A gain is known to 1 / (2 40000)^(1/2) = 0.4 %; it was 1.8 % too large at 1.3, and 28 % at 3."""
+    """A gain is known to 1 / (2 40000)^(1/2) = 0.4 %; it was once 1.8 % too large at 1.3, and 28 % at 3."""
     one, two = (frame(part * light(), seed) - BIAS for part, seed in ((1, 5), (1 / ratio, 6)))
     noise = np.hypot(NOISE / GAIN, 12**-0.5)
     for flats in (one, two), (two, one):
@@ -70,7 +70,7 @@ def test_a_bias_that_is_off_changes_no_gain(seeds: tuple[int, ...], left: float)
 
 @pytest.mark.parametrize("darks", [1, 2, 3, 4, 5, 6, 9])
 def test_the_noise_of_the_darks_median_is_in_a_pixels(darks: int) -> None:
-    """Spreads of 80000 pixels are known to 1 / (2 80000)^(1/2) = 0.25 %; of four darks 1.9 % too much was said."""
+    """Spreads of 80000 pixels are known to 1 / (2 80000)^(1/2) = 0.25 %; with four darks they were 1.9 % too large."""
     noise = np.random.default_rng(darks).normal(0, 1, (darks + 1, 400, 200))
     assert with_bias(1.0, darks) == pytest.approx((noise[0] - np.median(noise[1:], axis=0)).std(), rel=0.008)
 
@@ -174,12 +174,12 @@ def test_the_command(night: Path, tmp_path: Path) -> None:
     assert image.shape == (400, 200)
     assert image.get("GAIN") == pytest.approx(GAIN, rel=0.03)
     expected = light() * image.get("GAIN") / GAIN
-    bright = expected > 1000                       # where the noise of two darks is nothing
+    bright = expected > 1000                       # where the noise of two darks is negligible
     assert np.median((image.pix - expected)[bright] ** 2 * image.ivar[bright]) == pytest.approx(0.455, rel=0.1)
 
 
 def gain_of(folder: Path, *words: str) -> float:
-    """GAIN of an image that the command makes with these words."""
+    """GAIN of an image that the command makes with these options."""
     assert main(["preprocess", "-i", f"{folder}/raw.fits", *words, "-o", f"{folder}/image.fits"]) == 0
     return float(read_image(folder / "image.fits").get("GAIN"))
 
@@ -203,7 +203,7 @@ def test_flats_have_a_bias_of_their_own(flats: Path) -> None:
 
 
 def test_the_noise_of_a_dark_is_not_in_the_difference_of_two_flats(flats: Path) -> None:
-    """The gain was too large by 17 %."""
+    """The gain was once too large by 17 %."""
     pair = ["--transfer", f"{flats}/one.fits", f"{flats}/two.fits"]
     assert gain_of(flats, "--dark", f"{flats}/dark.fits", *pair) == pytest.approx(GAIN, rel=0.03)
 
@@ -272,8 +272,8 @@ def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     (None, 32768, "the typical pixel is -8.1"), (None, 4, ""), (None, 40, "the typical pixel is -9")])
 def test_what_is_no_raw_image_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str | None, less: float,
                                       told: str) -> None:
-    """Electrons would be multiplied by the gain again. Unsigned numbers that are read as signed ones, and a bias that
-    is too large, make an image of negative light with the ivar of the read noise."""
+    """Electrons would be multiplied by the gain again. Unsigned numbers read as signed ones, and a bias that is too
+    large, make an image of negative light with the ivar of the read noise."""
     made = fits.PrimaryHDU((frame(np.full((60, 50), 2.0), 1) - less).astype("i2"))
     if unit is not None:
         made.header["BUNIT"] = unit
@@ -285,7 +285,7 @@ def test_what_is_no_raw_image_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_darks_or_flats_that_do_not_differ_tell_no_noise() -> None:
-    """Two copies of a flat were an internal error of the least squares."""
+    """Two copies of a flat were once an internal error of the least squares."""
     for darks in ([np.full((40, 30), 7.0)], [np.full((40, 30), np.nan)] * 2):
         with pytest.raises(InputError, match=r"the noise of the dark frames is (0|nan) ADU, must be above 0"):
             read_noise_of(darks)
@@ -295,12 +295,12 @@ def test_darks_or_flats_that_do_not_differ_tell_no_noise() -> None:
 
 
 def made_of(image: np.ndarray) -> Image:
-    """With the ivar that an image with no bias and the gain 1 is given."""
+    """With the ivar of an image converted with bias 0 and gain 1."""
     return preprocess(image, 0.0, Detector(1.0, NOISE))[0]
 
 
 def test_a_bias_that_is_left_in_is_told_by_its_noise() -> None:
-    """It is in the faintest pixels; light has as many electrons of variance, be it scattered light everywhere."""
+    """It is in the faintest pixels; light, even scattered light everywhere, has as many electrons of variance."""
     dark, rng = np.zeros((400, 200)), np.random.default_rng(2)
     lines = np.where(np.arange(200) % 10 == 5, 900.0, 0.0) + dark
     for left in (0.0, 200.0, 1000.0):
@@ -329,7 +329,7 @@ def test_names_of_images(night: Path) -> None:
 
 
 def test_numbers_are_the_same_however_they_are_stored_and_cards_say_what_was_done(tmp_path: Path) -> None:
-    """Whole numbers with a zero point and a scale, floats of both sizes, packed; the camera's own GAIN and BUNIT go."""
+    """Integers with a zero point and a scale, floats of both sizes, packed; the camera's GAIN and BUNIT are dropped."""
     adu = np.rint(np.random.default_rng(1).normal(1000, 5, (40, 30)))
     adu[3, 4] = 65535
     scaled = fits.PrimaryHDU(adu.astype(np.int32))
@@ -352,7 +352,7 @@ def test_numbers_are_the_same_however_they_are_stored_and_cards_say_what_was_don
 
 
 def test_the_made_up_spectrograph_is_read_as_it_was_made(tmp_path: Path) -> None:
-    """Pixels to half an ADU, and the pixels at full well masked: those rounded to it, too. They counted as light."""
+    """Pixels to half an ADU, and masked pixels at full well, with those rounded to it. They once counted as light."""
     made = simulate(SimConfig(camera="side", flavor="flat", exptime=12000.0, nspec=15))
     write_simulation(made, tmp_path / "made.fits", raw=tmp_path / "raw.fits")
     raw = f"{tmp_path}/raw.fits"

@@ -29,7 +29,7 @@ PROGRAM = ROOT / "bin" / "gpu_psf"
 
 
 class Files(NamedTuple):
-    """Paths of an arc of both bundles of the camera tiny, a starting PSF, lines, and what was fitted."""
+    """Paths of an arc of both bundles of the camera tiny, a starting PSF, lines, and the result."""
 
     arc: Path
     start: Path
@@ -139,7 +139,7 @@ def test_what_is_kept_is_whole_or_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_fit_goes_on(files: Files, tmp_path: Path) -> None:
-    """Killed as soon as a bundle is kept; what a killed process leaves is whole."""
+    """Killed as soon as a bundle is saved; a killed process leaves complete files."""
     out = tmp_path / "fitted.fits"
     process = subprocess.Popen([sys.executable, str(PROGRAM), *files.words(out)], stderr=subprocess.DEVNULL)
     while process.poll() is None and not list(tmp_path.glob("*.bundles/bundle-*.npz")):
@@ -184,7 +184,7 @@ def test_bad_options_are_refused(files: Files, tmp_path: Path, option: tuple[str
 
 
 def test_an_arc_is_given_once(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Its photons would count twice, and the errors that are told would be too small."""
+    """Otherwise its photons would count twice, and the stated errors would be too small."""
     (tmp_path / "again.fits").symlink_to("arc.fits")
     arcs = [str(tmp_path / name) for name in ("arc.fits", "again.fits")]
     assert main(["fit", "-i", *arcs, "-p", str(files.start), "-o", str(tmp_path / "out.fits")]) == 2
@@ -224,7 +224,7 @@ def test_the_simulator_puts_exact_lines_beside_the_given_traces() -> None:
     made = simulate(SimConfig(**{**usual.__dict__, "exact_lines": True, "flexure": (1.0, 0.0)}))
     np.testing.assert_allclose(made.true_psf.x.coeff[:, 0], made.psf.x.coeff[:, 0] + 1)
     assert made.expected.sum() == pytest.approx(binned.expected.sum(), rel=1e-4)
-    # all light is one pixel to the right, and lines are a little sharper
+    # all light is one pixel to the right, and lines are slightly sharper
     np.testing.assert_allclose(made.expected[:, 10:90].sum(axis=0), binned.expected[:, 9:89].sum(axis=0), rtol=0.01,
                                atol=30)
     assert made.expected.max() > binned.expected.max()

@@ -1,6 +1,6 @@
-"""The readers that other programs have open what gpu_psf writes and make the same spots: specter, desispec.
+"""Other programs' readers open the files of gpu_psf and make the same spots: specter, desispec.
 
-They are no dependency of this project; each test is skipped where its reader is not installed.
+They are no dependency of this project; a test is skipped if its reader is not installed.
 """
 from pathlib import Path
 

@@ -72,7 +72,7 @@ def test_the_cmos_camera(bench: ModuleType, real: Path) -> None:
     arc = bench.cmos_arc(camera)
     bundles = arc.fitted.bundles
     assert (bundles["FITTED"] > 0).all() and bundles["NSPOT"].sum() > 100
-    assert (bundles["CHI2"] < 0.97 * bundles["CHI2GH"]).all()           # tables say more than Gauss-Hermite spots
+    assert (bundles["CHI2"] < 0.97 * bundles["CHI2GH"]).all()           # tables fit better than Gauss-Hermite spots
     assert (bundles["CHI2"][1:] < 1.5).all()        # the first has argon lines of S/N 1000, see doc/real-data.md
     table = bench.arc_chi2(arc, bench.LEVELS)
     for new, old in zip(table["fitted"], table["start"], strict=True):
@@ -85,7 +85,7 @@ def test_the_cmos_camera(bench: ModuleType, real: Path) -> None:
     assert len(double) > 20 and 0.9 < np.median(double[:, 0]) < 1.2
     assert 0.85 < row / box < 1.05
     moved = bench.shifts(arc, np.unique(camera.used.wave))
-    assert abs(moved["flat"][0] - arc.moved[0]) < 0.1           # found in another way, order by order
+    assert abs(moved["flat"][0] - arc.moved[0]) < 0.1           # found by another method, order by order
     assert np.abs(np.array(moved["arc"]) - moved["arc, moved"] - MOVED).max() < 0.04
     power = bench.line_widths(arc)[:, 2]
     assert 9000 < np.median(power) < 10500 and np.ptp(power) < 3000

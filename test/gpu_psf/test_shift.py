@@ -1,4 +1,4 @@
-"""Shifts of traces: from made exposures with known truth, up to the program and what it refuses."""
+"""Shifts of traces: from simulated exposures with known truth, up to the program and what it refuses."""
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ def apart(psf: PsfModel, true: PsfModel = TRUE) -> Array:
 
 
 def exposure(share: Array | None = None, *, noise: bool = True, electrons: float = 400.0) -> Image:
-    """The lines over a continuum, which a fibre passes so much of."""
+    """The lines over a continuum, with a fibre's throughput."""
     share = np.ones(TRUE.nfibre) if share is None else share
     light = np.zeros(TRUE.shape)
     wave = np.arange(TRUE.wavelength_range[0] + 1, TRUE.wavelength_range[1] - 1, 0.1)
@@ -51,7 +51,7 @@ def exposure(share: Array | None = None, *, noise: bool = True, electrons: float
 
 @pytest.mark.parametrize("by", [(0.0, 0.0), (0.5, -0.5), (-0.23, 0.31), (1.7, 4.2)])
 def test_shifts_are_found_within_the_noise(by: tuple[float, float]) -> None:
-    """Three times what is claimed: the largest of many distances, and profiles that change within a stretch."""
+    """Three times the claimed error: the largest of many distances, and profiles that change within a stretch."""
     found = shift_psf(exposure(), moved(TRUE, BENT + [by[0], 0, 0], BENT + [by[1], 0, 0]), LINES)
     assert found.reference is Reference.LINES
     assert (apart(found.psf) < 3 * np.array([found.y.error(), found.x.error()])).all()
@@ -68,16 +68,16 @@ def test_without_noise_neighbours_of_any_brightness_move_nothing() -> None:
 
 @pytest.mark.parametrize(("electrons", "stray"), [(400.0, 50.0), (60.0, 200.0)])
 def test_stray_light_moves_nothing(electrons: float, stray: float) -> None:
-    """Without noise, and against the same exposure without it: it was up to 0.012 pixel, or no light was seen."""
+    """Without noise, against the same exposure without it: it once moved traces by up to 0.012, or hid all light."""
     image, psf = exposure(noise=False, electrons=electrons), moved(TRUE, 0.4, -0.4)
     lit = replace(image, pix=image.pix + np.float32(stray), ivar=1 / (1 / image.ivar + np.float32(stray)))
     plain, found = shift_psf(image, psf, LINES), shift_psf(lit, psf, LINES)
     assert (apart(found.psf, plain.psf) < 5e-4).all()
-    assert found.x.error() > 1.03 * plain.x.error()         # it has noise of its own
+    assert found.x.error() > 1.03 * plain.x.error()         # it has its own noise
 
 
 def test_filters_answer_to_their_own_light_alone() -> None:
-    """A, B and G against sums over the pixels of spots that are made anew: own ones, moved ones and neighbours'."""
+    """A, B and G against sums over the pixels of newly computed spots: own ones, moved ones and neighbours'."""
     wave, half = np.array([6050.0, 6051.0]), half_window(TRUE)
     made = make_filters(TRUE, FIBRES, wave, half, stray=True)
     for fibre in (2, 3):
@@ -108,9 +108,9 @@ def test_cosmic_rays_and_masked_pixels() -> None:
 
 
 def test_a_neighbour_of_another_brightness_than_the_list_has_moves_nothing() -> None:
-    """Doublets 4.4 pixels apart, whose fainter lines have a third of the light that the list says.
+    """Doublets 4.4 pixels apart, whose fainter lines have a third of the list's light.
 
-    The last step is too long or too short by a share of it, as the slope of the doublet is not quite that of the list.
+    The last step is off by a fraction of it, as the doublet's slope differs slightly from the list's.
     """
     beside = LINES.wave[::3] + 2.4
     order = np.argsort(every := np.concatenate([LINES.wave, beside]))
@@ -123,7 +123,7 @@ def test_a_neighbour_of_another_brightness_than_the_list_has_moves_nothing() -> 
 
 
 def test_filters_along_the_rows_see_no_smooth_continuum() -> None:
-    """A constant, a slope and a bend beside a line give neither light nor moment, the line itself light 1 and none."""
+    """A constant, a slope and a bend beside a line give neither light nor moment; the line has light 1 and moment 0."""
     marks, rows = choose(TRUE, LINES), 2 * reach(TRUE) + 1
     made = make_filters(TRUE, FIBRES, marks.lines.wave[marks.chosen], half_window(TRUE), stray=False)
     profiles = row_profiles(TRUE, FIBRES, marks, made, rows)
@@ -154,7 +154,7 @@ def test_light_without_lines_moves_x_alone() -> None:
 
 @pytest.mark.parametrize("seed", [3100720, 3100727])
 def test_noise_is_no_line(seed: int) -> None:
-    """Of a flat: where its noise is most like lines, 6 pixels away or 5, nothing is."""
+    """Of a flat: where its noise resembles lines most, 6 or 5 pixels away, nothing is found."""
     made = simulate(SimConfig(camera="tiny", flavor="flat", variance="data", exptime=30.0, seed=seed))
     found = shift_psf(made.image, made.psf)
     assert found.reference is Reference.NONE
@@ -164,7 +164,7 @@ def test_noise_is_no_line(seed: int) -> None:
 def test_a_science_frame_under_the_night_sky() -> None:
     made = simulate(SimConfig(camera="tiny", flexure=(0.31, -0.44), defects=NO_DEFECTS, seed=2))
     found = shift_psf(made.image, made.psf)
-    # in these 100 A the sky has one bright line: y is known there, and so is what it claims
+    # in these 100 A the sky has one bright line: y is known there, as is its claimed error
     assert apart(found.psf, made.true_psf)[1] < 0.03
     assert apart(found.psf, made.true_psf)[0] < 4 * found.y.error()
 
@@ -179,14 +179,14 @@ def test_the_surface_is_that_of_weighted_least_squares() -> None:
     found = fit_surface(flat, Moments(fibre, wave, moment, light, noise**2))
     pulls = (found.coeff - right) / np.sqrt(np.diag(found.covariance))
     assert np.abs(pulls).max() < 4
-    moment[:20] += 1e5                      # windows with something else in them
+    moment[:20] += 1e5                      # windows that contain something else
     again = fit_surface(flat, Moments(fibre, wave, moment, light, noise**2))
     assert np.abs(again.coeff - found.coeff).max() < 0.002
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.2])
 def test_a_line_that_lies_elsewhere_in_all_fibres_is_left_out(offset: float) -> None:
-    """By less than the noise of a window: no window tells. What the other 11 lines say is within its errors."""
+    """By less than the noise of a window, so no window shows it. The other 11 lines agree within their errors."""
     random, flat = np.random.default_rng(3), level(100, (0.0, 11.0), 2)
     fibre, wave = (part.ravel() for part in np.meshgrid(np.arange(100), np.arange(12.0)))
     right = np.array([0.3, 0.02, -0.01, 0.04, 0.0, 0.02])
@@ -235,7 +235,7 @@ def test_what_cannot_be_shifted_is_said(kind: str, words: str) -> None:
 
 @pytest.mark.parametrize("columns", [slice(0, 56), slice(0, 40)])
 def test_a_cut_image(columns: slice) -> None:
-    """Fibres beside it are neither looked at nor counted on: they move like the last one that is there."""
+    """Fibres beyond it are not used: they move like the last one within it."""
     image, start = exposure(), moved(TRUE, 0.4, -0.3)
     x = centres(TRUE, FIBRES, np.linspace(*TRUE.wavelength_range, 9))[1]
     there = int((x < columns.stop - 1).any(axis=1).sum())
@@ -249,14 +249,14 @@ def test_a_cut_image(columns: slice) -> None:
 
 
 def echelle(psf: PsfModel) -> PsfModel:
-    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, bent a little: no wavelength is on two fibres."""
+    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, slightly bent: no wavelength is on two fibres."""
     low, high = psf.x.wmin, psf.x.wmax
     factor = 1 + np.arange(psf.nfibre) / 10
     return replace(psf, own=Legendre(factor[:, None] * np.array([(low + high) / 2, (high - low) / 2, 1.0]), low, high))
 
 
 def lines_of(fibres: Sequence[int]) -> Lines:
-    """The wavelengths that the exposure's lines have in some of these fibres."""
+    """The wavelengths of the exposure's lines in some of these fibres."""
     wave = np.concatenate([wavelengths(echelle(TRUE), np.full(len(LINES.wave), fibre), LINES.wave) for fibre in fibres])
     order = np.argsort(wave)
     return Lines(wave[order], np.tile(LINES.strength, len(fibres))[order])
@@ -279,7 +279,7 @@ def test_one_line_in_each_order_or_in_all(number: int) -> None:
     own = [wavelengths(echelle(TRUE), np.array([fibre]), line.wave)[0] for fibre in range(10)]
     for start, lines in ((TRUE, line), (echelle(TRUE), Lines(np.array(own), np.ones(10)))):
         found = shift_psf(exposure(), moved(start, 0.0, -0.4), lines, ShiftConfig(0))
-        assert found.reference is Reference.NONE                # ten spots, where twenty are asked for
+        assert found.reference is Reference.NONE                # ten spots; twenty are needed
         assert found.x.coeff[0] == pytest.approx(0.0, abs=0.02)
 
 
@@ -314,7 +314,7 @@ def test_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("camera", ["r", "z"])
 def test_a_whole_camera_to_five_thousandths_of_a_pixel(camera: str) -> None:
-    """Root mean squares over all fibres and wavelengths; single corners within three times what is claimed there."""
+    """Root mean squares over all fibres and wavelengths; single corners within three times the error claimed there."""
     made = simulate(SimConfig(camera=camera, flexure=(0.5, -0.37), seed=5))
     found: ShiftedPsf = shift_psf(made.image, made.psf, config=ShiftConfig())
     wave = np.linspace(*made.psf.wavelength_range, 23)[1:-1]

@@ -1,4 +1,4 @@
-"""What shifts must be when an exposure is moved by whole pixels, mirrored, or its fibres are counted the other way."""
+"""Shifts when an exposure is moved by whole pixels or mirrored, or its fibres are counted in reverse."""
 from dataclasses import replace
 
 import numpy as np
@@ -41,8 +41,8 @@ def shifts(found: ShiftedPsf) -> np.ndarray:
 def test_a_move_by_whole_pixels_is_measured_as_such(plain: ShiftedPsf, by: tuple[int, int]) -> None:
     """Moved along with the light, traces have the same shifts.
 
-    The CCD's first and last rows cut stretches off elsewhere, and others are the brightest lines of a twelfth of the
-    rows: what these tell is part of the error that is claimed.
+    The CCD's first and last rows cut stretches off elsewhere, and other lines are the brightest of a twelfth of the
+    rows: their effect is part of the claimed error.
     """
     most = 1e-6 if by[1] == 0 else np.array([[plain.x.error()], [plain.y.error()]])
     assert (np.abs(shifts(shift_psf(seen(*by), start(*by), LINES)) - shifts(plain)) < most).all()
@@ -51,8 +51,8 @@ def test_a_move_by_whole_pixels_is_measured_as_such(plain: ShiftedPsf, by: tuple
 
 @pytest.mark.parametrize("dy", [0.9, -3.3])
 def test_two_fibres_alone_are_as_right_as_they_say(dy: float) -> None:
-    """The brightest eight lines of two fibres are fewer than are needed to see any, and the last look alone saw them,
-    from far: y was off by 0.4 pixels, where 0.1 was claimed; from farther, none were seen."""
+    """The brightest eight lines of two fibres are too few to see any, and once only the last search saw them, from far:
+    y was off by 0.4 pixels, with 0.1 claimed; from farther, none were seen."""
     two = select(TRUE, range(2))
     arc = make_arc(two, (0, 2), (LINES.wave, LINES.strength), 1)
     found = shift_psf(arc, moved(two, -0.5, dy), LINES)
@@ -72,7 +72,7 @@ def test_fibres_that_are_counted_from_the_other_end_and_a_mirrored_exposure(plai
 
 
 def test_what_masked_pixels_hold_changes_no_bit() -> None:
-    """In the image and in READNOISE: of masked columns the read noise counted, and NaN was an error."""
+    """In the image and in READNOISE: the read noise of masked columns once counted, and NaN was an error."""
     image = seen()
     ivar, noise = image.ivar.copy(), np.full(image.shape, READ_NOISE)
     ivar[:, :RIM + 40] = 0

@@ -1,4 +1,4 @@
-"""The commands of doc/psf.md for a spectrograph that is known by its description alone, from raw images to a frame."""
+"""The commands of doc/psf.md for a spectrograph that is known only by its description, from raw images to a frame."""
 import re
 import subprocess
 import sys
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def commands() -> str:
-    """The block of commands under "A made-up spectrograph", as it stands."""
+    """The block of commands under "A made-up spectrograph", unchanged."""
     page = (ROOT / "doc" / "psf.md").read_text(encoding="utf-8")
     found = re.search(r"### A made-up spectrograph\n\n((?:    .*\n)+)", page)
     assert found is not None
@@ -29,7 +29,7 @@ def test_raw_images_to_a_frame(tmp_path: Path) -> None:
     ended = subprocess.run(["bash", "-ec", text], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     true, wave = psf_model("side"), np.linspace(7520, 8280, 40)
-    for name, bound in (("start", 0.3), ("psf", 0.15)):      # where a table's middle is, is a matter of its table
+    for name, bound in (("start", 0.3), ("psf", 0.15)):      # the centre of a table depends on the table
         psf = read_psf(tmp_path / f"{name}.fits")
         assert psf.bundle is not None and psf.bundle.tolist() == np.repeat(range(4), 15).tolist()
         assert np.abs(centres(psf, (0, 60), wave) - centres(true, (0, 60), wave)).max() < bound
@@ -41,6 +41,6 @@ def test_raw_images_to_a_frame(tmp_path: Path) -> None:
 
 
 def light_of(wave: np.ndarray, flux: np.ndarray) -> np.ndarray:
-    """The light of each fibre where no line of the sky is bright, electron."""
+    """The light of each fibre away from bright sky lines, electron."""
     inside = (wave >= 7601) & (wave < 7699)
     return flux[:, inside].sum(axis=1) * (wave[1] - wave[0])

@@ -1,4 +1,4 @@
-"""A spectrograph of a user's own, described by a short file: read as a whole, then flat and arc to a starting PSF."""
+"""A user's spectrograph, described by a short file: read as a whole, then flat and arc to a starting PSF."""
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from gpu_psf.start.profiles import fit_profiles, fit_traces
 from gpu_psf.start.search import Range, describe
 from gpu_psf.start.traces import find_traces
 
-SIZES = 4, 6, 8                                  # of bundles that are not alike
+SIZES = 4, 6, 8                                  # of unequal bundles
 TOY = Toy(place=tuple(20.0 + 7.3 * n + 9.0 * gap for n, gap in enumerate(np.repeat((0, 1, 2), SIZES))))
 LINES, LIGHT = lamp(TOY)
 DESCRIPTION = """\
@@ -142,7 +142,7 @@ def test_from_description_flat_and_arc(file: Path) -> None:
 
 
 def test_a_description_need_be_right_to_3_per_cent_only() -> None:
-    """The wavelengths at both ends off by up to 3 % of the range each, that in the middle not said."""
+    """The wavelengths at both ends are off by up to 3 % of the range each, that in the middle is not given."""
     image = flat(TOY)
     found = find_traces(image)
     traces = fit_traces(found, fit_profiles(image, found), image.shape)

@@ -1,4 +1,4 @@
-"""From a flat and an arc with known truth to a PSF to start from."""
+"""From a flat and an arc with known truth to a starting PSF."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_all_traces_are_found(traces: Traces) -> None:
 
 
 def found_off(toy: Toy, known: Range, lines: np.ndarray, light: np.ndarray) -> float:
-    """Pixels by which wavelengths from a range are off at most, between the first line and the last."""
+    """The largest error in pixels of wavelengths from a range, between the first line and the last."""
     found = start_psf(flat(toy), arc(toy, lines, light), lines, Known(range=known), Slit(len(toy.place)))
     y = np.arange(toy.ny, dtype=float)
     wave = toy.wave(y)
@@ -70,14 +70,14 @@ def found_off(toy: Toy, known: Range, lines: np.ndarray, light: np.ndarray) -> f
 
 @pytest.mark.parametrize("count", [8, 12])
 def test_lines_that_are_far_apart(count: int) -> None:
-    """Blends, which are not matched, told the wavelengths between them: 17.7 and 3.4 pixels off without these."""
+    """Blends, which are not matched, determine the wavelengths between them: 17.7 and 3.4 pixels off without these."""
     toy = Toy(place=TOY.place[:6])
     assert found_off(toy, Range(5003.0, 5415.0, 5222.0), *lamp(toy, count, 79)) < 1.0
 
 
 @pytest.mark.parametrize(("count", "seed"), [(12, 3), (20, 3)])
 def test_few_lines_on_few_rows_stand_out(count: int, seed: int) -> None:
-    """All 10 of 10 that are seen lie on the list, of the 8 that a typical solution has: 10.4 were asked for."""
+    """All 10 of 10 seen lines are on the list, against 8 for a typical solution: 10.4 were once required."""
     toy = Toy(ny=192, first=6000.0, last=6110.0, place=tuple(10.0 + 8 * n for n in range(6)))
     first, middle, last = toy.wave(np.array([0.0, 96.0, 191.0]))[3]
     known, (lines, light) = Range(first + 1, last - 1, middle + 0.5), lamp(toy, count, seed)
@@ -143,7 +143,7 @@ def test_a_flat_with_the_dispersion_along_the_other_axis(images: tuple[Image, Im
 
 
 def assert_right(found: PsfModel, pixels: float) -> None:
-    """Spots of the lamp's lines are where they are, to so many pixels."""
+    """Spots of the lamp's lines are in the right places, to so many pixels."""
     wave = np.linspace(5030.0, 5390.0, 60)
     y, x = centres(found, (0, N), wave)
     truth = np.stack([np.interp(wave, w, ROWS) for w in TOY.wave(ROWS)])
@@ -176,14 +176,14 @@ def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_
 
 @pytest.mark.parametrize(("dark", "told"), [(2, ", or --fibres 18 if 2 of them are dark"), (9, ""), (-1, "")])
 def test_a_remedy_is_one(start: Start, dark: int, told: str) -> None:
-    """--fibres helps where gaps can tell what is missing: elsewhere it would lead from one error to the next."""
+    """--fibres helps if gaps show what is missing: otherwise it would lead from one error to the next."""
     message = str(_other_fibres(N - dark, start.psf, told=False))
     assert message.endswith(f"expected 18 as in {start.psf.name}: give a PSF and a flat of the same fibres{told}")
     assert "--fibres" not in str(_other_fibres(N - dark, start.psf, told=True))
 
 
 def test_a_step_that_the_window_cuts_is_no_peak() -> None:
-    """scipy warns of it, which `python -W error` made an internal error of."""
+    """scipy warns of it, which `python -W error` turned into an internal error."""
     at, rise = risen(np.array([0.0, *np.ones(9), 0.0, 2.0, 0.0]), 3.0)
     assert at.tolist() == [11] and rise.tolist() == [2.0]
 
@@ -225,7 +225,7 @@ def test_orders_have_wavelengths_of_their_own(images: tuple[Image, Image]) -> No
     np.testing.assert_array_equal(found.solution.orders, 60 + np.arange(N))
     inner = ROWS[40:-40]
     np.testing.assert_allclose(found.solution.at(inner), TOY.wave(inner) * factor[:, None], atol=0.05)
-    # the coordinate is the middle order's wavelength, and y of it is where that wavelength is
+    # the coordinate is the middle order's wavelength, and its y is where that wavelength is
     low, high = found.psf.wavelength_range
     wave = np.linspace(low + 40, high - 40, 20)
     y = centres(found.psf, (0, N), wave)[0]
@@ -244,7 +244,7 @@ def test_wrong_lines(images: tuple[Image, Image], start: Start) -> None:
 
 
 def test_a_list_of_which_half_agrees_by_chance() -> None:
-    """Lines every twelve rows: three times as many as agree by chance were asked for, more than there are."""
+    """Lines every twelve rows: three times the chance agreement was once required, more lines than exist."""
     true, lines = psf_model("tiny"), uneven_lines()
     seen, off = make_arc(true, (0, 10), (lines.wave, lines.strength), 1), Known(psf=moved(true, -0.5, 1.0))
     found = start_psf(None, seen, lines.wave, off)
@@ -255,7 +255,7 @@ def test_a_list_of_which_half_agrees_by_chance() -> None:
 
 @pytest.mark.parametrize("chosen", [[1, 4, 7], [1, 3, 8, 12], [1, 3, 6, 8, 11, 14]])
 def test_a_psf_keeps_its_wavelengths_where_no_line_is(chosen: list[int]) -> None:
-    """A polynomial through a few lines was off by up to 20 pixels beside them, without a word."""
+    """A polynomial through a few lines was once off by up to 20 pixels beside them, silently."""
     true, lines = psf_model("tiny"), uneven_lines()
     wave, w = lines.wave[chosen], np.linspace(6010, 6100, 30)
     seen = make_arc(true, (0, 10), (wave, np.full(len(wave), 20000.0)), 1)
@@ -264,7 +264,7 @@ def test_a_psf_keeps_its_wavelengths_where_no_line_is(chosen: list[int]) -> None
 
 
 def test_two_lines_are_no_list() -> None:
-    """By chance two of a wrong list lie on some that are seen."""
+    """By chance two lines of a wrong list coincide with lines that are seen."""
     true, lines = psf_model("tiny"), uneven_lines()
     seen = make_arc(true, (0, 10), (lines.wave[[3, 9]], np.full(2, 20000.0)), 1)
     with pytest.raises(InputError, match="2 lines of the list are seen apart from others, at least 3 are needed"):
@@ -294,7 +294,7 @@ def test_lines_that_are_on_no_surface() -> None:
 
 
 def test_lines_bend_wavelengths_that_a_psf_has_straight() -> None:
-    """Its traces may have fewer terms than what lines tell."""
+    """Its traces may have fewer terms than the lines determine."""
     straight = Solution(legendre_of_rows(np.tile([6000.0, 300.0], (N, 1)), 600), 0.0, np.ones(0, dtype=bool))
     row, fibre = np.tile(np.linspace(20, 580, 24), N), np.repeat(np.arange(N), 24)
     u = 2 * row / 599 - 1
@@ -333,7 +333,7 @@ def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_identified_lines_of_a_text(tmp_path: Path) -> None:
-    """Half a fibre was taken for a whole one: another column had been read."""
+    """A fractional fibre number was once taken as an integer: another column had been read."""
     (tmp_path / "pairs.txt").write_bytes(b"\xef\xbb\xbf1 20.5 6001\n0 30.5 600.2e1 Ne\n")
     pairs = read_pairs(tmp_path / "pairs.txt")
     assert pairs.fibre.tolist() == [0, 1] and pairs.wave.tolist() == [6002.0, 6001.0]

@@ -1,4 +1,4 @@
-"""What gpu_psf cannot do with tabulated spots, in one line."""
+"""One-line errors for what gpu_psf cannot do with tabulated spots."""
 import numpy as np
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tails whose amplitude is fitted, and a continuum under the spots, against the truth and the slow and obvious."""
+"""Tails with fitted amplitudes, and a continuum under the spots, against the truth and slow, simple methods."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class Amplitudes:
 
 def test_the_amplitude_is_found_where_noise_allows(fit: Fit, true: PsfModel) -> None:
     """Four standard deviations for the mean; 1.6 times the root mean square of the rest, as for other errors of this
-    bundle, plus 1 % for tails beyond 60 pixels and lines at the edges that nobody fits."""
+    bundle, plus 1 % for tails beyond 60 pixels and unfitted lines at the edges."""
     drawn = Amplitudes()
     least_errors(fit, true, drawn, draws=40)                                    # type: ignore[arg-type, type-var]
     right, found = amplitudes(true_part(true, FIBRES)), amplitudes(psf_of(fit.frame, fit.state.now))
@@ -97,8 +97,8 @@ def test_lines_that_cannot_be_told_apart_have_tails_too(true: PsfModel, start: P
 
 
 def test_other_bundles_have_tails_too(true: PsfModel, start: PsfModel) -> None:
-    """Both bundles of the camera lit. Light of the other one's fibres was taken for a tail of another amplitude, and
-    chi squared was 1.26."""
+    """Both bundles of the camera lit. Light of the other one's fibres was once taken for a tail of another amplitude,
+    and chi squared was 1.26."""
     image, _ = tailed_arc(true, (0, 10), uneven_lines(), GLOW, 1)
     fitted = fit_psf([image], start, uneven_lines(), FitConfig(tail=SHAPE))
     assert fitted is not None and (fitted.bundles["CHI2"] < 1.08).all()
@@ -116,7 +116,7 @@ def test_without_a_tail_none_is_found(start: PsfModel) -> None:
 
 
 def test_a_tail_that_is_kept_explains_light_beyond_the_stamps(true: PsfModel) -> None:
-    """Three standard deviations of chi squared per pixel of 9000 pixels; without the light beyond it is 1.09."""
+    """Three standard deviations of chi squared per pixel of 9000 pixels; without the light beyond, it is 1.09."""
     image, _ = tailed_arc(true, FIBRES, uneven_lines(), GLOW, 1)
     lines = uneven_lines()
     known = fit_bundle([image], cold(true, 3, rough=0.1), FIBRES, lines, FitConfig())
@@ -137,7 +137,7 @@ def test_stamps_with_tails_are_those_of_the_extraction(fit: Fit) -> None:
 
 
 def test_the_equations_with_columns_are_those_of_dense_matrices(fit: Fit) -> None:
-    """Traces, widths, terms, tail and continuum by central differences, spots by themselves."""
+    """Traces, widths, terms, tail and continuum by central differences, spots separately."""
     task = replace(fit.task, firm=np.ones(len(fit.task.spots), bool))
     state = look(task, fit.state.now, fit.state.weight, fit.state)
     scene, now = scene_of(task, state, shapes=True), fit.state.now
@@ -186,7 +186,7 @@ def test_tails_beyond_the_stamps_are_the_formula(fit: Fit) -> None:
 
 
 def crowded() -> Lines:
-    """Lines so close that hardly a pixel of a fibre is without."""
+    """Lines so close that hardly any pixel of a fibre is free of them."""
     random = np.random.default_rng(4)
     wave = np.arange(6004.0, 6106.0, 4.4)
     return Lines(wave + random.uniform(-0.7, 0.7, len(wave)), random.uniform(5000, 20000, len(wave)))
@@ -194,8 +194,8 @@ def crowded() -> Lines:
 
 def test_a_continuum_is_fitted_under_the_spots() -> None:
     """Among lines 8 pixels apart, whose stamps leave no pixel between, 20 electrons are found to 1.5: a row of a fibre
-    between two lines has a variance of 60, a third of 900 such rows tell 0.45 electrons for each of 6 polynomials, 1.1
-    in all. Polynomials fitted between the lines went astray by hundreds."""
+    between two lines has a variance of 60, a third of 900 such rows measure 0.45 electrons for each of 6 polynomials,
+    1.1 in all. Polynomials fitted between the lines were once off by hundreds."""
     true = psf_model("tiny")
     image, light = tailed_arc(true, FIBRES, crowded(), 20.0, 3)
     found = {}
@@ -246,7 +246,7 @@ def test_the_file_has_tail_and_continuum(files: tuple[Path, list[str]], true: Ps
         assert hdus[0].header["FITTAIL"] and hdus[0].header["FITCONT"] == "between"
     assert row["COEFF"][:5, 0] == pytest.approx(0.75 * GLOW, abs=0.5 * GLOW)
     assert not row["COEFF"][5:].any()
-    # what was fitted is a starting PSF with a tail, whose shape is kept
+    # the result is a starting PSF with a tail, whose shape is kept
     assert main([*words[:3], "-p", str(folder / "psf.fits"), *words[5:-1], str(folder / "again.fits"), "--tail"]) == 0
     again = read_psf(folder / "again.fits")
     assert again.tail is not None and (again.tail.core.coeff[:, 0] == CORE).all()

@@ -11,7 +11,7 @@ NOISE = 3.0
 
 @dataclass(frozen=True)
 class Toy:
-    """Fibres along y: place of each in the middle row, how traces and wavelengths bend; sigma in pixels."""
+    """Fibres along y: the place of each in the middle row, the bends of traces and wavelengths; sigma in pixels."""
 
     ny: int = 600
     place: tuple[float, ...] = tuple(20.0 + 7.3 * n + 9.0 * (n // 6) for n in range(18))

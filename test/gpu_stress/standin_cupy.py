@@ -1,9 +1,8 @@
-"""What the stressor uses of cupy, on numpy, for machines without a GPU.
+"""The part of cupy that the stressor uses, on numpy, for machines without a GPU.
 
-It is stricter than the real thing where that finds mistakes: device arrays do
-not mix with host arrays; a download that does not block lands in the host
-buffer when its stream is waited for and not before; memory ends at a limit.
-Times are given by the clock at which an event is recorded.
+It is stricter than cupy where that finds mistakes: device arrays do not mix with host arrays; a non-blocking download
+arrives in the host buffer only when its stream is waited for; memory is limited. Times are those of the clock when an
+event is recorded.
 """
 import sys
 import time
@@ -13,7 +12,7 @@ import numpy as np
 
 
 class DeviceArray(np.ndarray):
-    """An array that works with its like and with scalars only."""
+    """An array that works only with device arrays and scalars."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         for value in inputs:

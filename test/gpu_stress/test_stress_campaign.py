@@ -1,4 +1,4 @@
-"""Campaigns of the stressor: killed and resumed, recorded failures, samples and what they cost."""
+"""Campaigns of the stressor: killed and resumed, recorded failures, samples and their cost."""
 import json
 import resource
 import signal
@@ -30,7 +30,7 @@ def campaign(folder, *more, sets=SETS):
 
 
 def timeless(folder):
-    """All that a report says about sets but for rates: the part that two runs must agree in."""
+    """A report's content about sets without rates: the part that two runs must agree in."""
     rows = read_campaign(folder).rows
     return [(*r.key, r.procs, r.status, r.message, r.repeats, r.errors, r.checked, r.elements)
             for r in rows]
@@ -58,7 +58,7 @@ def test_a_campaign_of_24_sets_killed_and_started_again_reports_as_an_undisturbe
     assert resumed.returncode == 0 and f"{kept} of 24 sets exist already, {24 - kept} to go" in resumed.stderr
     assert state.read_bytes().startswith(before)                   # what was stored has not been touched
     assert len(load(killed)) == 24
-    assert state.read_bytes().count(b'"kind": "outcome"') == 24     # no set ran to its end twice
+    assert state.read_bytes().count(b'"kind": "outcome"') == 24     # no set was completed twice
     assert timeless(killed) == timeless(undisturbed)
     headings = [line for line in write_report([str(killed)], str(tmp_path / "r1"), plots=False).splitlines()
                 if line.startswith("numpy ")]

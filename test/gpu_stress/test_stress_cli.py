@@ -35,7 +35,7 @@ def gpu_stress(*args, **more):
 ])
 def test_the_result_line(capsys, monkeypatch, args, copy, both_ways):
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")            # what --threads sets is undone with it
+        monkeypatch.setenv(name, "1")            # undoes what --threads sets as well
     assert main(args) == 0
     found = LINE.fullmatch(capsys.readouterr().out.strip())
     assert found, "the line has another form"
@@ -75,7 +75,7 @@ def test_four_right_processes():
     starts, ends = zip(*(p["interval"] for p in told["processes"]), strict=True)
     assert told["together"]["seconds"] == pytest.approx(min(ends) - max(starts))
     assert told["together"]["errors"] == 0 and len({p["pid"] for p in told["processes"]}) == 4
-    assert len({p["spec"]["seed"] for p in told["processes"]}) == 4        # each has content of its own
+    assert len({p["spec"]["seed"] for p in told["processes"]}) == 4        # each has its own content
     whole = sum(p["cycles"] / (p["interval"][1] - p["interval"][0]) for p in told["processes"])
     assert told["together"]["rate"] == pytest.approx(whole, rel=0.6)     # the rest is what they did not share
 
@@ -150,7 +150,7 @@ def test_help_loads_nothing_heavy():
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Bandwidths and rates of little, by a hundredth of a second."""
+    """Bandwidths and rates of small sizes, in a hundredth of a second."""
     for name, value in (("COPY_SECONDS", 0.01), ("COPY_SHAPE", (2**18,)), ("GEMM", {"numpy": (100, 100)})):
         monkeypatch.setattr(f"gpu_stress.info.{name}", value)
 

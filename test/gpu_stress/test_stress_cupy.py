@@ -1,4 +1,4 @@
-"""The cupy module behind the same interface, on a stand-in for cupy (see there for what it is strict about)."""
+"""The cupy module behind the same interface, on a stand-in for cupy (which see for its strictness)."""
 import sys
 import time
 
@@ -26,7 +26,7 @@ CASES = [("fft", (30, 40), d) for d in ("float16", "float32", "float64", "comple
 @pytest.mark.parametrize(("test", "shape", "dtype"), CASES)
 def test_right_results_pass_and_a_wrong_one_is_seen(monkeypatch, test, shape, dtype, copy):
     standin_cupy.install(monkeypatch)
-    monkeypatch.setattr("gpu_stress.cycles.WARM_SECONDS", 0.0)       # no clock is asked for here
+    monkeypatch.setattr("gpu_stress.cycles.WARM_SECONDS", 0.0)       # no clock is read here
     spec = {"test": test, "module": "cupy", "shape": shape, "dtype": dtype, "count": 7, "copy": copy}
     good = recorded(Spec(**spec))
     assert (good.status, good.errors, good.checked, good.message) == ("ok", 0, 10, "")
@@ -40,7 +40,7 @@ def test_pinned_buffers_are_used_only_when_asked_for(monkeypatch):
     recorded(Spec("copy", module="cupy", shape=(10, 10), count=1, pinned=False))
     assert cupy.pinned == 0
     recorded(Spec("copy", module="cupy", shape=(10, 10), count=1, pinned=True))
-    assert cupy.pinned == 3                      # two sources and the place where results land
+    assert cupy.pinned == 3                      # two sources and the destination of results
 
 
 @pytest.mark.parametrize("options", [{"limit": 1000}, {"pinned_limit": 1000}], ids=["device", "pinned"])
@@ -99,7 +99,7 @@ def test_no_device_on_the_command_line(monkeypatch, capsys):
 def test_events_give_the_seconds_between_marks(monkeypatch):
     standin_cupy.install(monkeypatch)
     timeline = CupyModule().timeline()
-    for _ in range(2):                           # events are used again
+    for _ in range(2):                           # events are reused
         timeline.mark()
         time.sleep(0.03)
         timeline.mark()

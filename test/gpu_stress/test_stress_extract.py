@@ -1,4 +1,4 @@
-"""The extract test drives the project's real simulator and cores, and sees wrong spectra and changed bits."""
+"""The extract test runs the project's real simulator and cores, and detects wrong spectra and changed bits."""
 from dataclasses import replace
 
 import numpy as np

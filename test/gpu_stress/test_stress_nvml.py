@@ -1,4 +1,4 @@
-"""GPU state through nvidia-ml-py: what the driver says, in words; what it does not say is None."""
+"""GPU state through nvidia-ml-py: the driver's answers, in words; None without an answer."""
 from types import SimpleNamespace
 
 import pynvml
@@ -55,7 +55,7 @@ def test_a_sample_of_two_devices():
         "index": 0, "load": 97, "memory_load": 40, "memory_used": 3 * 2**30, "memory_total": 8 * 2**30,
         "clock_sm": 1410, "clock_memory": 1215, "power": 231.5, "temperature": 61,
         "throttle": ["power cap", "software thermal"], "ecc_corrected": 7, "ecc_uncorrected": 0, "xids": [79]}
-    assert probe.sample()[0]["xids"] == []                     # each is told once
+    assert probe.sample()[0]["xids"] == []                     # each is reported once
     assert second["index"] == 1
     assert probe.facts()[1] == {"index": 1, "name": "GPU of handle 1", "driver": "580.1", "memory": 8 * 2**30,
                                 "power_limit": 400.0}

@@ -1,10 +1,10 @@
-"""A known transform has the rate that numpy called directly has, by the bench that measures it."""
+"""A known transform is as fast as a direct call of numpy, by the bench that measures it."""
 import subprocess
 import sys
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "stress_rate.py"
-ATTEMPTS = 3      # whatever else this machine runs at the moment is not what is tested
+ATTEMPTS = 3      # other load on this machine is not under test
 
 
 def test_the_rate_of_a_known_transform_is_right_to_three_per_cent():

@@ -1,4 +1,4 @@
-"""Reports: figures worked out by hand from a campaign made by hand; pictures and a page that stand alone."""
+"""Reports: figures worked out by hand from a campaign made by hand; self-contained pictures and a page."""
 import json
 import re
 from html.parser import HTMLParser
@@ -147,7 +147,7 @@ def test_two_machines_side_by_side(made, tmp_path):
                       host="ada")
     out = tmp_path / "out"
     text = write_report([str(made), str(other)], str(out))
-    assert "ada (two) against ada (one)" in text                        # equal names are told apart
+    assert "ada (two) against ada (one)" in text                        # equal names are distinguished
     assert re.search(r"numpy   fft   100x100  float64  1 +100 +250 +2\.5\n", text)
     assert {"rate-1.png", "rate-2.png", "machines-2.png"} <= {p.name for p in out.iterdir()}
     page = (out / "report.html").read_text()
@@ -236,7 +236,7 @@ def busy(t, name, machine, cpu):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """A page without its pictures, which take longer than all else."""
+    """A page without its pictures, which take most of the time."""
     monkeypatch.setattr(figures, "draw", lambda *_: [])
 
 

@@ -1,4 +1,4 @@
-"""Every test of the stressor passes right results with room to spare and sees wrong ones of every kind."""
+"""Every test of the stressor passes right results with a margin and detects wrong ones of every kind."""
 import math
 import re
 
@@ -21,7 +21,7 @@ CASES = [(test, shape, dtype) for test, shapes in SHAPES.items() for shape in sh
 
 @pytest.mark.parametrize(("test", "shape", "dtype"), CASES)
 def test_right_passes_with_room_and_wrong_is_counted(monkeypatch, test, shape, dtype):
-    monkeypatch.setattr("gpu_stress.cycles.WARM_SECONDS", 0.0)       # no clock is asked for here
+    monkeypatch.setattr("gpu_stress.cycles.WARM_SECONDS", 0.0)       # no clock is read here
     for copy in (True, False):
         good = run_test(Spec(test, shape=shape, dtype=dtype, count=10, copy=copy))
         assert (good.status, good.errors, good.checked, good.cycles) == ("ok", 0, 13, 10)
@@ -55,7 +55,7 @@ class Stale(Module):
 def test_a_copy_that_does_nothing_is_seen(monkeypatch, test, verb):
     monkeypatch.setattr("gpu_stress.cycles.open_module", lambda *_: Stale(verb))
     result = run_test(Spec(test, shape=(40, 40), dtype="float64", count=10))
-    assert result.status == "wrong" and result.errors >= 4     # every other one at least: content alternates
+    assert result.status == "wrong" and result.errors >= 4     # at least every other one: content alternates
 
 
 class Odd(Module):
@@ -139,7 +139,7 @@ def test_counts_and_seconds():
     timed = run_test(Spec("copy", shape=(10, 10), count=None, seconds=0.3))
     start, end = timed.interval
     assert 0.3 <= end - start < 0.3 + 2
-    assert timed.seconds < end - start                 # the checks are not in it
+    assert timed.seconds < end - start                 # without the checks
     assert timed.progress[0] == (0, start) and timed.progress[-1] == (timed.cycles, end)
     done = [n for n, _ in timed.progress]
     assert done == sorted(done)

@@ -1,4 +1,4 @@
-"""NVIDIA's own tests through stand-ins on PATH that print what dcgmi and nvbandwidth print."""
+"""NVIDIA's own tests through stand-ins on PATH that print the output of dcgmi and nvbandwidth."""
 import json
 import sys
 from pathlib import Path
@@ -65,7 +65,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stand_in(folder: Path, name: str, printed: str, code: int = 0, more: str = "") -> None:
-    """An executable that notes its arguments and prints."""
+    """An executable that records its arguments and prints a text."""
     file = folder / name
     file.write_text(f"#!{sys.executable} -S\nimport sys, time, signal, pathlib\n"
                     f"pathlib.Path(__file__).with_suffix('.argv').write_text(' '.join(sys.argv[1:]))\n"
@@ -81,7 +81,7 @@ def test_absence_is_said_in_one_line_each(path: Path, capsys: pytest.CaptureFixt
 
 
 def test_good_gpus(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Their JSON modes are asked for; the slowest GPU counts."""
+    """Their JSON modes are requested; the slowest GPU counts."""
     stand_in(path, "dcgmi", "Some words\n" + FINE)
     stand_in(path, "nvbandwidth", COPIES)
     assert main(["vendor", "--level", "2"]) == 0
@@ -117,14 +117,14 @@ def test_good_gpus(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("nvbandwidth", bandwidth(case("device_local_copy", status="Waived")), 0, "no answer",
      "nvbandwidth: no answer: no copy was measured")])
 def test_what_they_say(path: Path, tool: str, printed: str, code: int, status: str, line: str) -> None:
-    """Read from their JSON, whatever the exit code: dcgmi's is 226 where a test failed."""
+    """Read from their JSON, whatever the exit code: dcgmi's is 226 if a test failed."""
     stand_in(path, tool, printed, code)
     found = ask(next(t for t in vendor_tools(1) if t.name == tool))
     assert (found.status, found.line) == (status, line)
 
 
 def test_a_gpu_in_doubt_ends_in_exit_code_1(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of both commands that ask; a tool that has no answer does not."""
+    """Of both commands that run them; a tool without an answer does not."""
     stand_in(path, "dcgmi", diag(outcome("software", on(0, "Fail"), summary="Fail")), 226)
     assert main(["vendor"]) == 1 and ask_vendor() == 1
     assert capsys.readouterr().out.count("dcgmi: FAILED: software on GPU 0\n") == 2

@@ -1,4 +1,4 @@
-"""The recorder: nesting, threads, counters, copies, what a device says, and what a span costs."""
+"""The recorder: nesting, threads, counters, copies, a device's times, and the cost of a span."""
 import json
 import time
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from gpu_extract.perf.trace import trace_of
 from gpu_extract.seams import NULL
 from gpu_perf.metrics import stages, windows
 
-SPAN_COST = 7          # of a context manager of Python's that does nothing: 2.5 to 2.7; bench/recorder.py has seconds
+SPAN_COST = 7          # of Python's empty context manager: 2.5 to 2.7; bench/recorder.py has seconds
 
 
 class Clockwork:
@@ -121,7 +121,7 @@ def test_compilation_is_a_stage_of_its_own_in_no_other() -> None:
     with recorder.span("outer"):
         with recorder.span("inner"), recorder.span(COMPILE):
             time.sleep(0.02)
-            with recorder.span(COMPILE):                       # done while others are waited for
+            with recorder.span(COMPILE):                       # done while waiting for others
                 time.sleep(0.02)
         with recorder.span("inner"):
             pass
@@ -184,7 +184,7 @@ def test_null_takes_the_same_calls() -> None:
 
 
 def test_the_cost_of_a_span() -> None:
-    """In units of an empty context manager, by turns, the best of many: other work on the machine does not matter."""
+    """In units of an empty context manager, measured alternately, the best of many: other load does not matter."""
     @contextmanager
     def empty(_: str) -> Iterator[None]:
         yield
@@ -229,7 +229,7 @@ def test_the_trace_is_what_was_recorded() -> None:
     (("ranks", 0, "spans", 0, 1), float("inf")), (("ranks", 0, "device"), "x"),
     (("ranks", 0, "counters", "photons"), None), (("ranks", 0, "copies", TO_HOST, "bytes"), "x")])
 def test_a_record_whose_parts_are_of_other_types_is_refused(place: tuple[Any, ...], value: object) -> None:
-    """Where its reports would end in an internal error."""
+    """Its reports would end in an internal error."""
     recorder = Recorder()
     with recorder.span("outer"):
         recorder.count("photons")

@@ -1,4 +1,4 @@
-"""gpu_simulate: its files as users and pipelines look at them, its messages, its exit codes."""
+"""gpu_simulate: its files as users and pipelines see them, its messages, its exit codes."""
 import json
 import subprocess
 import sys
@@ -128,7 +128,7 @@ def test_what_goes_wrong_is_one_line(tmp_path: Path, capsys, options: list[str],
 
 
 def test_help_is_light() -> None:
-    """--help teaches, and loads none of the heavy packages."""
+    """--help has examples, and loads none of the heavy packages."""
     code = ("import sys; from gpu_extract.cli.simulate import main; main(['--help']); "
             "print([m for m in ('numpy', 'scipy', 'numba', 'astropy') if m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

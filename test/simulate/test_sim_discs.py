@@ -1,4 +1,4 @@
-"""The made-up spectrograph: its spots against a sum over fine pixels, its raw image, what it refuses."""
+"""The made-up spectrograph: its spots against a sum over fine pixels, its raw image, its refusals."""
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from gpu_extract.simulate import SimConfig
 from gpu_extract.simulate.discs import HALF, POSITIONS, stamps_of_disc
 from gpu_extract.simulate.instrument import psf_model
 
-FINE = 27           # per pixel, for each position a whole number of them
+FINE = 27           # per pixel, a whole number of them for each position
 
 
 def test_a_disc_against_fine_pixels() -> None:

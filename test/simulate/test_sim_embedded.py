@@ -1,4 +1,4 @@
-"""The embedded frame and its cache: made once, checked on every use, whole or not there at all."""
+"""The embedded frame and its cache: made once, checked on every use, complete or absent."""
 import json
 import os
 import signal
@@ -52,7 +52,7 @@ def test_made_once_then_found(tiny, tmp_path: Path) -> None:
 
 
 def test_a_part_is_the_whole_cut(tiny, tmp_path: Path) -> None:
-    """One bundle: an image that ends behind it, with the pixels of the whole frame, and fibre numbers that agree."""
+    """One bundle: an image that ends behind it, with the whole frame's pixels and matching fibre numbers."""
     whole, part = _get(tmp_path)[0], _get(tmp_path, 1, 3)[0]
     assert whole.image.parent != part.image.parent
     big, small = read_image(whole.image), read_image(part.image)
@@ -74,7 +74,7 @@ def test_what_is_made_for_a_range() -> None:
     some = embedded.embedded_config(130, 30)
     assert (some.specmin, some.nspec) == (125, 50)
     assert embedded.embedded_config(10, 200) == full              # many bundles: the whole frame serves them all
-    assert embedded.embedded_config(490, 100).nspec == 25         # beyond the last fibre: as far as there are any
+    assert embedded.embedded_config(490, 100).nspec == 25         # beyond the last fibre: as many as there are
     for specmin, nspec in ((500, None), (-1, 5), (0, 0)):
         with pytest.raises(InputError, match="fibres 0 to 499"):
             embedded.embedded_config(specmin, nspec)

@@ -1,4 +1,4 @@
-"""Whole frames: parts equal the whole, masks hold what they say, variances are what they claim."""
+"""Whole frames: parts equal the whole, masks and variances are right."""
 import re
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def _same(one, other, part) -> None:
 
 
 def test_a_bundle_of_a_frame_is_that_of_the_whole(whole) -> None:
-    """Ranges of fibres that begin and end anywhere: their bundles' pixels are those of the whole frame."""
+    """Ranges of fibres with arbitrary limits: their bundles' pixels are those of the whole frame."""
     lit = []
     for specmin, nspec in ((0, 3), (7, 2)):
         some = simulate(replace(TINY, specmin=specmin, nspec=nspec))
@@ -83,14 +83,14 @@ def test_variance_of_the_noise() -> None:
 
 @pytest.mark.parametrize("change", [{}, {"flavor": "flat"}, {"flavor": "arc"}, {"flavor": "arc", "exact_lines": True}])
 def test_twice_the_time_makes_twice_the_light(change: dict) -> None:
-    """But for the truth's rounding to float32. What a lamp glows beside its lines did not grow."""
+    """Up to the truth's rounding to float32. A lamp's glow beside its lines once did not grow."""
     short, long = (simulate(replace(TINY, exptime=time, defects=NO_DEFECTS, **change)) for time in (20.0, 40.0))
     np.testing.assert_allclose(long.truth.flux, 2 * short.truth.flux, rtol=1e-6)
     np.testing.assert_allclose(long.expected, 2 * short.expected, rtol=1e-6, atol=1e-6 * short.expected.max())
 
 
 def test_cameras_of_one_exposure_have_noise_and_cosmic_rays_of_their_own() -> None:
-    """Noise of 20000 pixels is correlated by less than 5 / 20000^(1/2); cosmics and random masks meet by chance."""
+    """Noise of 20000 pixels correlates by less than 5 / 20000^(1/2); cosmics and random masks coincide by chance."""
     cameras = ["tiny0", "tiny1", "tiny9"]
     made = [simulate(replace(TINY, camera=camera, exptime=2e4, defects=Defects(masked_fraction=0.02)))
             for camera in cameras]
@@ -138,7 +138,7 @@ def test_saturation() -> None:
 
 
 def test_hidden_cosmics_fill_no_pixel_beyond_its_well() -> None:
-    """On light of up to 65000 electrons, where all that a pixel holds is capped; hits on faint light are unmasked."""
+    """On light of up to 65000 electrons, where a pixel's content is capped; hits on faint light are unmasked."""
     made = simulate(replace(TINY, program="bright", exptime=9e5, seed=2, defects=Defects(hidden_cosmics=True)))
     good = made.image.ivar > 0
     assert made.image.pix[good].max() < FULL_WELL
@@ -158,7 +158,7 @@ def test_dead_amplifier(name: str, part, whole) -> None:
 
 
 def test_pixels_are_pinned() -> None:
-    """Cached frames carry the simulator's version. Whoever moves a pixel must raise header.VERSION, then this."""
+    """Cached frames carry the simulator's version. If pixels change, raise header.VERSION, then update this."""
     from gpu_extract.simulate.header import VERSION
 
     made = simulate(SimConfig(camera="tiny", seed=1))
@@ -203,7 +203,7 @@ def test_settings_that_make_no_sense(change: dict, words: str) -> None:
     ({"flexure": (float("nan"), 0.0)}, "flexure is nan,0, must lie"),
 ])
 def test_settings_of_another_type(change: dict, words: str) -> None:
-    """They were taken as they are, or ended as errors of Python."""
+    """They were once accepted unchanged, or ended as Python errors."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         SimConfig(**change)
 
@@ -218,7 +218,7 @@ def test_defects_of_another_type(change: dict, words: str) -> None:
 
 
 def test_numbers_of_numpy_are_plain_ones() -> None:
-    """Equal settings have equal digests, however they are given."""
+    """Equal settings have equal digests, whatever their types."""
     odd = SimConfig(camera="tiny", seed=np.int64(3), truth_grid=np.array([6020.0, 6060.0, 0.8]),
                     defects=Defects(dead_fibres=[np.int32(2)]))
     assert odd.digest() == SimConfig(camera="tiny", seed=3, truth_grid=(6020.0, 6060.0, 0.8),

@@ -113,7 +113,7 @@ def test_written_psf_is_the_same(tmp_path) -> None:
     psf = psf_model("tiny", 4)
     write_psf(tmp_path / "psf.fits", psf)
     back = read_psf(tmp_path / "psf.fits")
-    for field in fields(psf):          # not ==, which asks arrays whether they are true from Python 3.13 on
+    for field in fields(psf):          # not ==, which needs the truth value of arrays from Python 3.13 on
         if field.name not in ("x", "y", "cores", "bundle", "name"):
             assert getattr(back, field.name) == getattr(psf, field.name), field.name
     wave = np.linspace(*psf.wavelength_range, 50)

@@ -50,7 +50,7 @@ def test_every_pixel_of_a_small_frame() -> None:
     for row, fibre in enumerate(made.truth.fibres):
         for column, wave in enumerate(made.truth.wave):
             _add_spot(image, made.psf, int(fibre), float(wave), electrons[row, column])
-    # a pixel gathers light of some 20 spots: the bar is that of the brightest of them
+    # a pixel gathers light of some 20 spots: the limit is that of the brightest of them
     for row, fibre in enumerate(made.truth.fibres):
         x, y = _value(made.psf.x, int(fibre), made.truth.wave[0]), 0
         reach[:, max(int(x) - 12, y):int(x) + 13] = np.maximum(reach[:, max(int(x) - 12, y):int(x) + 13],

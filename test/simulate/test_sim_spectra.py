@@ -1,4 +1,4 @@
-"""The truth: sky where the sky is, targets by their fibre, electrons conserved."""
+"""The truth: sky at the sky's wavelengths, targets by their fibre, electrons conserved."""
 import numpy as np
 import pytest
 
@@ -122,4 +122,4 @@ def test_lamps(band: str) -> None:
     inside = (lines > wave[1]) & (lines < wave[-2])
     assert inside.sum() > 30
     lamp = (arc * 0.2).sum() - strengths[inside].sum()
-    assert 0 <= lamp < 0.2 * len(wave)                # nothing else but a glow of at most 1 electron/A
+    assert 0 <= lamp < 0.2 * len(wave)                # otherwise only a glow of at most 1 electron/A

@@ -1,4 +1,4 @@
-"""A whole Slurm on this machine: slurmctld, slurmd and munged on the loopback interface, in a folder of their own.
+"""A complete Slurm on this machine: slurmctld, slurmd and munged on the loopback interface, in their own folder.
 
 Needs root and the Debian packages slurmctld, slurmd, slurm-client, munge and libpmix-dev (.ci/run installs them).
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "libpmix-dev")
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel", "scontrol")
-_DEVICES = "/dev/null", "/dev/zero", "/dev/full", "/dev/random"      # stand for GPUs: what every machine has
-CPUS = 24           # that the node pretends to have: templates ask for a whole node
+_DEVICES = "/dev/null", "/dev/zero", "/dev/full", "/dev/random"      # stand for GPUs: devices that every machine has
+CPUS = 24           # that the node pretends to have: templates request a whole node
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 _CONF = """\
 ClusterName=loopback
@@ -53,7 +53,7 @@ OverTimeLimit=0
 
 
 def missing() -> str:
-    """Why there can be no Slurm here; empty where there can."""
+    """Why Slurm cannot run here; empty if it can."""
     absent = [name for name in PROGRAMS if shutil.which(name, path=_PATH) is None]
     if absent:
         return f"no Slurm here: {', '.join(absent)} not installed (Debian: {' '.join(PACKAGES)})"
@@ -92,7 +92,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if len(self._daemons) == 3:          # what a failed test leaves in the queue would go on without Slurm
+        if len(self._daemons) == 3:          # jobs left by a failed test would continue without Slurm
             self.run("scancel", "--full", "--user=root")
             with suppress(TimeoutError):
                 _wait(lambda: not self.run("squeue", "-h").stdout.strip())
@@ -111,12 +111,12 @@ class Cluster:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment of whoever talks to this Slurm."""
+        """Environment of a client of this Slurm."""
         return {"SLURM_CONF": str(self._conf), "PATH": _PATH, "PMIX_MCA_psec": "native"}
 
     def run(self, *words: object, limit: float = 120.0, cwd: Path | None = None,
             variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run one of Slurm's commands, at most `limit` seconds long."""
+        """Run one of Slurm's commands for at most `limit` seconds."""
         return subprocess.run([str(word) for word in words], env={**os.environ, **self.variables, **(variables or {})},
                               capture_output=True, text=True, timeout=limit, check=False, cwd=cwd,
                               stdin=subprocess.DEVNULL)
@@ -147,12 +147,12 @@ class Cluster:
 
 
 def _some_number() -> int:
-    """A first job's number that no Slurm has had lately: MPICH names its shared memory by job and step."""
+    """A first job number that no recent Slurm has used: MPICH names its shared memory by job and step."""
     return int.from_bytes(os.urandom(3)) + 1000
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody uses just now."""
+    """Ports that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

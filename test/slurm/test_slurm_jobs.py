@@ -19,13 +19,13 @@ DRIVER = ROOT / "test" / "exposure" / "faulty.py"
 
 
 def variables(python: str = sys.executable, mpi: str = "pmi2") -> dict[str, str]:
-    """What the templates ask for."""
+    """What the templates require."""
     return {"PYTHON": python, "MPI": mpi}
 
 
 def submit(slurm: Cluster, template: Path, log: Path, *words: object, options: tuple[str, ...] = (),
            wait: bool = False, **more: str) -> subprocess.CompletedProcess[str]:
-    """sbatch a template from the project's folder; more: variables that it looks at."""
+    """sbatch a template from the project's folder; more: variables that it uses."""
     return slurm.run("sbatch", *(["-W"] if wait else []), f"--output={log}", *options, template, *words, cwd=ROOT,
                      variables={**variables(), **more}, limit=200)
 
@@ -42,7 +42,7 @@ def template(name: str) -> Path:
 
 
 def slowed(tmp_path: Path) -> Path:
-    """The template for exposures with a program whose bundles take half a second more."""
+    """The template for exposures, with a program whose bundles take half a second more."""
     path = tmp_path / "slow.sh"
     path.write_text(template("exposure.sh").read_text().replace(
         '-m gpu_extract.cli.exposure', f"{DRIVER} slow 0 --"))
@@ -53,7 +53,7 @@ def test_an_exposure(slurm: Cluster, night: Night, folder: Path, tmp_path: Path)
     log = tmp_path / "log"
     job = number_of(submit(slurm, template("exposure.sh"), log, *night.options, "-o", folder,
                            options=("--ntasks-per-node=2",)))
-    assert slurm.wait_for(job, ("COMPLETED", "FAILED")) == "COMPLETED", log.read_text()       # sbatch -W seldom looks
+    assert slurm.wait_for(job, ("COMPLETED", "FAILED")) == "COMPLETED", log.read_text()       # sbatch -W polls rarely
     assert "5 frames: 5 done" in log.read_text() and "on 2 ranks" in log.read_text()
     assert_all_there(night, folder)
 
@@ -70,7 +70,7 @@ def test_one_frame(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["exposure-gpu.sh", "extract-gpu.sh"])
 def test_gpu_templates_come_as_far_as_there_are_gpus(slurm: Cluster, night: Night, folder: Path, tmp_path: Path,
                                                      name: str) -> None:
-    """The node pretends to have GPUs: the job is placed, its ranks start, and say that there is none."""
+    """The node pretends to have GPUs: the job is placed, its ranks start, and report that there is none."""
     if not (ROOT / "bin" / "mps_wrapper").exists():
         pytest.skip("bin/mps_wrapper is not there")
     if any(Path("/dev").glob("nvidia[0-9]")):
@@ -84,7 +84,7 @@ def test_gpu_templates_come_as_far_as_there_are_gpus(slurm: Cluster, night: Nigh
 
 
 def test_the_time_limit_is_near(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
-    """Slurm's warning comes, the job leaves with 75, queues itself again, and goes on to the same bits."""
+    """Slurm's warning comes, the job ends with 75, requeues itself, and finishes with the same bits."""
     log = tmp_path / "log"
     job = number_of(submit(slurm, slowed(tmp_path), log, *night.options, "-o", folder,
                            options=("--ntasks-per-node=2",)))
@@ -92,7 +92,7 @@ def test_the_time_limit_is_near(slurm: Cluster, night: Night, folder: Path, tmp_
     assert slurm.run("scancel", "--signal=USR1", job).returncode == 0       # as --signal=USR1@60 does at its time
     asked = time.monotonic()
     slurm.wait_for(job, ("COMPLETING", "PENDING", "REQUEUED", "COMPLETED"), 30)
-    assert time.monotonic() - asked < 15                # ten for the program, as its own tests see, the rest for Slurm
+    assert time.monotonic() - asked < 15                # ten for the program, as in its own tests, the rest for Slurm
     requeued(slurm, job)
     assert slurm.wait_for(job, ("COMPLETED", "FAILED")) == "COMPLETED", log.read_text()
     text = log.read_text()
@@ -101,7 +101,7 @@ def test_the_time_limit_is_near(slurm: Cluster, night: Night, folder: Path, tmp_
 
 
 def test_killed_and_requeued(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
-    """As when a node fails: everything is killed at once, nothing is said, the job starts again."""
+    """As when a node fails: everything is killed at once, silently, and the job starts again."""
     log = tmp_path / "log"
     job = number_of(submit(slurm, slowed(tmp_path), log, *night.options, "-o", folder,
                            options=("--ntasks-per-node=2",)))
@@ -126,7 +126,7 @@ def test_cancelled(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -
 
 
 def wait_for_a_frame(folder: Path) -> None:
-    """Until the first has its name."""
+    """Wait until the first has its name."""
     end = time.monotonic() + 90
     while not any(path.name.startswith("frame") for path in folder.iterdir()):
         assert time.monotonic() < end, "no frame came"
@@ -134,8 +134,8 @@ def wait_for_a_frame(folder: Path) -> None:
 
 
 def requeued(slurm: Cluster, job: str) -> None:
-    """Until a job is in the queue again; let it start in two seconds, not after the two minutes that Slurm gives the
-    machine (a start within the second in which the first one ended would be refused)."""
+    """Wait until a job is in the queue again; let it start in two seconds, not after the two minutes that Slurm gives
+    the machine (a start within the second in which the first one ended would be refused)."""
     slurm.wait_for(job, ("PENDING",), 60)
     slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 

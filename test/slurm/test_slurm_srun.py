@@ -68,7 +68,7 @@ def test_a_lost_rank_ends_all(slurm: Cluster, night: Night, folder: Path, tmp_pa
 
 @pytest.mark.slow
 def test_wrappers_of_ranks_end_with_what_they_wrap(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
-    """As mps_wrapper does, which has to stop a daemon then."""
+    """As mps_wrapper does, which then has to stop a daemon."""
     ended = slurm.run("srun", "--mpi=pmi2", "-n", "3", "sh", "-c", f'"$@"; code=$?; echo $code >>{tmp_path}/codes; '
                       "exit $code", "sh", sys.executable, DRIVER, "extract", "kill", "1", "--", "-i", night.images[0],
                       *night.options[6:], "-o", folder / "frame.fits", variables={"FAULT_TIME": str(tmp_path / "time")})
@@ -79,7 +79,7 @@ def test_wrappers_of_ranks_end_with_what_they_wrap(slurm: Cluster, night: Night,
 @pytest.mark.parametrize("python", ["mpich", pytest.param("openmpi", marks=pytest.mark.slow)], indirect=True)
 def test_a_killed_keeper_ends_all(slurm: Cluster, night: Night, folder: Path, tmp_path: Path,
                                   python: tuple[str, str]) -> None:
-    """srun itself would wait for the other ranks, which wait for the lost one: until the time limit."""
+    """srun itself would wait for the other ranks, which wait for the lost one, until the time limit."""
     wheel, program = python
     start = time.monotonic()
     ended = slurm.run("srun", f"--mpi={RIGHT[wheel]}", "-n", "3", program, DRIVER, "extract", "kill keeper", "1", "--",
@@ -97,7 +97,7 @@ def test_a_killed_keeper_ends_all(slurm: Cluster, night: Night, folder: Path, tm
     pytest.param("keeper", "HUP", (75,), marks=pytest.mark.slow)])
 def test_a_signal_while_ranks_wait_in_mpi_for_one_that_has_not_come(slurm: Cluster, night: Night, folder: Path,
                                                                    who: str, name: str, codes: tuple[int, ...]) -> None:
-    """MPI holds them, with all their threads; Slurm's own answer is to wait."""
+    """MPI holds them, with all their threads; Slurm itself waits."""
     command = ["srun", "--mpi=pmi2", "-n", "3", sys.executable, str(DRIVER), "start", "pause", "0", "--", "-i",
                str(night.images[0]), *map(str, night.options[6:]), "-o", str(folder / "frame.fits")]
     variables = {**os.environ, **slurm.variables, "FAULT_TIME": str(folder.with_suffix(".time")), "FAULT_PAUSE": "600"}
