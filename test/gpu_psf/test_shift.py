@@ -68,7 +68,7 @@ def test_without_noise_neighbours_of_any_brightness_move_nothing() -> None:
 
 @pytest.mark.parametrize(("electrons", "stray"), [(400.0, 50.0), (60.0, 200.0)])
 def test_stray_light_moves_nothing(electrons: float, stray: float) -> None:
-    """Without noise, against the same exposure without it: it once moved traces by up to 0.012, or hid all light."""
+    """Without noise, against the same exposure without it: it once moved traces up to 0.012 pixel, or hid all light."""
     image, psf = exposure(noise=False, electrons=electrons), moved(TRUE, 0.4, -0.4)
     lit = replace(image, pix=image.pix + np.float32(stray), ivar=1 / (1 / image.ivar + np.float32(stray)))
     plain, found = shift_psf(image, psf, LINES), shift_psf(lit, psf, LINES)
