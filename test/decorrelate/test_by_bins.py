@@ -8,6 +8,7 @@ from decorrelate.test_schur import exact, lit, relative
 from gpu_extract.data import Status
 from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.limits import Limits
+from gpu_extract.decorrelate.narrow import simd_remainder
 from gpu_extract.decorrelate.narrow.by_bins import SLOWEST, cut_off
 from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.narrow.schur import Neighbours
@@ -113,7 +114,7 @@ def test_a_tail_is_compared_in_the_widest_band_alone(windows):
 
 @pytest.mark.parametrize(("excess", "most"), [(3.0, 10.0), (0.05, 1.0)])
 def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
-    """For all their bins, with a tenth of the limit."""
+    """Around the bins whose tail counts, for ivar as well, with a tenth of the limit."""
     bundle = make_bundle(3, 60)
     complement, added = Neighbours.complement, []
 
@@ -122,7 +123,7 @@ def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
         return complement(self, fibre)._replace(excess=excess, tail=tail, little=excess > 1.0)
 
     def add(result, plain, spectra, sides, of, first, arena):
-        added.append(of.scales[0, 0])
+        added.append(of.fibres[0, 1])
         return {0: 1.0}
     monkeypatch.setattr(Neighbours, "complement", found)
     monkeypatch.setattr(banded, "add_remainders", add)
@@ -130,4 +131,4 @@ def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
         options = banded.Options(limits=Limits(**{"added" if excess > 1.0 else "share": share}))
         out = banded.decorrelate(bundle.normal, bundle.x, (1, 2), ndiag=3, options=options)
         assert (out.status[0, 0] == Status.GOOD) == (share > most)
-    assert all((least < 0.0) == (excess > 1.0) for least in added) and len(added) == 2
+    assert added == 2 * [simd_remainder.IVAR if excess > 1.0 else simd_remainder.FLUX]

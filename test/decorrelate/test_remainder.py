@@ -7,9 +7,11 @@ from gpu_extract.decorrelate import banded
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_banded, simd_remainder
+from gpu_extract.decorrelate.narrow.measure import OF_EDGES
 from gpu_extract.decorrelate.narrow.remainder import (
     FARTHER,
     LEFT,
+    OF_PLAIN,
     OUTSIDE,
     REACH,
     SHARE,
@@ -180,6 +182,26 @@ def test_ivar_and_resolution_have_it_as_well(monkeypatch):
         other = decorrelate(bundle.normal, times * bundle.x, (0, 6), ndiag=5, options=options)
         np.testing.assert_array_equal(other.ivar, out.ivar)
         np.testing.assert_array_equal(other.resolution, out.resolution)
+
+
+def test_ivar_is_corrected_around_the_bins_whose_tail_counts(monkeypatch):
+    """Half a reach on both sides, and what lies between two such stretches; there ivar is what it is where all bins are
+    corrected, but for a tenth: beyond half a reach from the last of these bins a stretch ends, and E does not."""
+    bundle, before = make_bundle(6, 400, mask="column", wing=0.05, stamp=(11, 13)), []
+
+    def kept(result, *others):
+        before.append(result[1].copy())
+        return add_remainders(result, *others)
+    monkeypatch.setattr(banded, "add_remainders", kept)
+    schur = Neighbours(bundle.normal, bundle.x, Limits()).complement(2)
+    edges = schur.room.edges[schur.place, :400] * OF_EDGES / schur.facts.gamma
+    counts, reach = edges > OF_PLAIN * 0.9 * schur.tail, REACH * schur.room.half // 2
+    some, all_bins = (decorrelate(bundle.normal, bundle.x, (0, 6), ndiag=5, options=Options(Limits(plain=plain)))
+                      for plain in (0.9 * schur.tail, 1e-99))
+    changed = some.ivar[2] != before[0][2]
+    near, far = (np.convolve(counts, np.ones(2 * bins + 1), "same") > 0 for bins in (reach, 2 * reach))
+    assert changed[near].all() and not changed[~far].any() and not far.all()
+    assert np.abs(some.ivar - all_bins.ivar)[2, near].max() < 0.1 * np.abs(all_bins.ivar - before[0])[2].max()
 
 
 @pytest.mark.parametrize(("mask", "uneven"), [("clean", False), ("gap", True)])
