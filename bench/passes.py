@@ -1,13 +1,17 @@
 """What two passes over an image are worth: a row of figures for each question.
 
 usage: passes.py [--frames 2000] [--cosmics 4] [--turns 7] [--smallest]
-                 [--only pulls,lines,cosmics,psf,crosstalk,background,cost] [--first 1] [--keep FILE.json]
+                 [--only pulls,lines,sky,cosmics,psf,crosstalk,background,cost] [--first 1] [--keep FILE.json]
 
 pulls: constant spectra of 10 to 10 000 electron a bin on --frames noises of a small frame whose ivar is made from the
 noisy pixels: mean and spread of (flux - truth) sqrt(ivar), correlation of neighbouring bins, in one pass and in two.
 The mean is also given against the same noise weighed by the true light: that is linear in the pixels, so its mean is 0,
 and what is left scatters 30 times less. Beside it the theory's -p sigma / (2 w f), see doc/method.md.
-lines: the same with lines of one bin on them, each apart, in two passes and in three, against -1 / (2 sqrt(electrons)).
+lines: the same with lines of one bin on them, each apart, in other bins than the lines of other fibres, in two passes
+and in three, against -1 / (2 sqrt(electrons)).
+sky: r and z frames of sky, galaxies and stars, --frames / 200 noises: the mean pull in two passes and in three against
+the same noise weighed by the true light, on lines and between; how much of it is of the flux, in true errors; how far
+off a mean over frames is that is weighed by ivar; the theory's -p sigma / (2 w f) with w = 15.
 cosmics: --cosmics bundles of an r frame whose MASK knows no cosmic: bins that move by more than 5 sigma against the
 same noise without cosmics, and how many of them are neither back within 3 sigma nor flagged; flags on bins that no
 cosmic's pixel lies on; on every fourth bundle, pixels rejected where there is no cosmic, and bins moved by one pass.
@@ -55,12 +59,14 @@ from gpu_extract.simulate.troubles import RADIUS, add_troubles, scattered
 from gpu_extract.spots import centres, corners, select
 
 TINY = 6020.0, 6090.0, 0.8
-RANGE = {"r": (5760.0, 7620.0, 0.8)}
+RANGE = {"r": (5760.0, 7620.0, 0.8), "z": (7520.0, 9824.0, 0.8)}
 LEVELS = np.array([10, 25, 60, 120, 250, 1000, 3000, 10000, 25, 10], dtype=float)      # of the tiny camera's fibres
 DIAGONALS = 12       # of R on each side: beyond, 5e-5 sigma
 APART = 14           # bins from line to line
+ASIDE = 3            # bins by which the lines of the next fibre lie aside
+STANDS_OUT = 1.3     # times the median of 51 bins: a bin of a line
 BARS = {"mean at 10": 0.02, "mean": 0.01, "spread": 0.01, "correlation": 0.01, "lost": 0.01, "far": 1e-4,
-        "false": 1e-5, "crosstalk": 0.1, "background": 0.02, "cost": 2.0}
+        "false": 1e-5, "crosstalk": 0.1, "background": 0.02, "cost": 2.0, "sky": 0.01}
 
 
 class Report:
@@ -185,14 +191,17 @@ def pulls(report: Report, args: argparse.Namespace) -> None:
 def lines(report: Report, args: argparse.Namespace) -> None:
     """Lines of one bin, each apart, as bright as the fibre's level, on 20 electron a bin."""
     job = small(1)[1]
-    x = np.full((len(LEVELS), len(job.plan.extended)), 20.0)
-    at = np.arange(APART // 2, x.shape[1], APART)
-    x[:, at] += LEVELS[:, None] * 10
-    inner = [j - job.plan.inner.start for j in at if job.plan.inner.start <= j < job.plan.inner.stop]
+    x, last = np.full((len(LEVELS), len(job.plan.extended)), 20.0), job.plan.inner.stop - job.plan.inner.start
+    places = [np.arange(2 + ASIDE * (fibre % 5), x.shape[1], APART) for fibre in range(len(x))]      # five in a bundle
+    for row, level, at in zip(x, LEVELS, places, strict=True):
+        row[at] += 10 * level
     values = noisy_pulls(x, args.frames // 4 + 1, (0, 2, 3))
+    inner = [[j for j in at - job.plan.inner.start if 0 <= j < last] for at in places]
     for level in np.unique(LEVELS):
-        best, *some = (values[n][:, level == LEVELS][..., inner] for n in (0, 2, 3))
-        of_flux, of_root = line_theory(x, at, int(np.argmax(level == LEVELS)))
+        best, *some = (np.concatenate([values[n][:, fibre, inner[fibre]] for fibre in np.flatnonzero(level == LEVELS)],
+                                      axis=1) for n in (0, 2, 3))
+        fibre = int(np.argmax(level == LEVELS))
+        of_flux, of_root = line_theory(x, places[fibre], fibre)
         for n, each in zip((2, 3), some, strict=True):
             apart = each - best
             error = np.nanstd(apart) / np.sqrt(np.isfinite(apart).sum())
@@ -242,6 +251,51 @@ def _root(a: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """The square root of icov, whose rows' sums are sqrt(ivar)."""
     values, vectors = np.linalg.eigh(a.T @ (a / variance[:, None]))
     return (vectors * np.sqrt(values)) @ vectors.T
+
+
+def sky(report: Report, args: argparse.Namespace) -> None:
+    """Whole bundles, their sky lines and objects."""
+    for camera in ("r",) if args.smallest else ("r", "z"):
+        made = simulate(SimConfig(camera=f"{camera}0", nspec=25, crop=True, noise=False, defects=NO_DEFECTS,
+                                  truth_grid=RANGE[camera]))
+        made = replace(made, psf=select(made.psf, range(25)))
+        noise, found = made.read_noise.astype(float) ** 2, []
+        for seed in range(args.first, args.first + max(args.frames // 200, 1)):
+            pix = np.empty(made.expected.shape, np.float32)
+            add_noise(pix, made.expected, made.read_noise, seed=seed)
+            image, best, dark = (Image(pix, (1 / (noise + light)).astype(np.float32), noise=made.read_noise)
+                                 for light in (np.maximum(pix, 0), made.expected, 0.0))
+            true = sky_of(best, made, camera, 1)
+            light = 1 - true[1] / sky_of(dark, made, camera, 1)[1]         # its share in the variance
+            found.append([*(against(sky_of(image, made, camera, n), true) for n in (2, 3)),
+                          [-light / (2 * WIDTHS[-1] * true[2] * np.sqrt(true[1]))]])
+        padded = np.pad(true[2], ((0, 0), (25, 25)), mode="reflect")
+        lines = true[2] > STANDS_OUT * np.median(np.lib.stride_tricks.sliding_window_view(padded, 51, axis=1), axis=2)
+        for kind, bins in (("all", lines | ~lines), ("lines", lines), ("between", ~lines)):
+            expected = np.nanmean([each[2][0][bins] for each in found])
+            for place, n in enumerate((2, 3)):
+                pull, flux, mean = (np.array([np.nanmean(each[place][k][bins]) for each in found]) for k in range(3))
+                report.row(f"sky, {camera}, {n} passes, {kind}: mean pull {pull.mean():+.4f} +- "
+                           f"{pull.std() / np.sqrt(len(pull)):.4f}, theory {expected:+.4f}, of the flux "
+                           f"{flux.mean():+.4f}; mean weighed by ivar {mean.mean():+.4f}", pull.mean(), "sky")
+
+
+def sky_of(image: Image, made: Simulation, camera: str, passes: int) -> list[np.ndarray]:
+    """Error of the flux, ivar, and R times the truth, without the ends, of an extracted frame; NaN in flagged bins."""
+    frame = extract(image, made.psf, ExtractConfig(RANGE[camera], nspec=25, ndiag=DIAGONALS, passes=passes))
+    assert frame is not None
+    first = int(np.argmin(abs(made.truth.wave - frame.wave[0])))
+    light = made.truth.electrons()[:, first:first + len(frame.wave)] / RANGE[camera][2]
+    truth = times_resolution(frame.resolution, light)
+    good = (frame.mask & ~np.uint32(SpecMask.BAD2DFIT)) == 0
+    return [array[:, DIAGONALS + 1:-DIAGONALS - 1] for array in (
+        np.where(good, frame.flux - truth, np.nan), frame.ivar, truth)]
+
+
+def against(some: list[np.ndarray], true: list[np.ndarray]) -> list[np.ndarray]:
+    """Pulls less those with the true variance; the same in true errors; errors weighed by ivar, in true errors."""
+    (off, ivar, _), (best, least, _), root = some, true, np.sqrt(true[1])
+    return [off * np.sqrt(ivar) - best * root, (off - best) * root, (off * ivar / least - best) * root]
 
 
 def of_r(**settings: object) -> Simulation:
@@ -366,8 +420,8 @@ def cost(report: Report, args: argparse.Namespace) -> None:
 
 
 QUESTIONS: dict[str, Callable[[Report, argparse.Namespace], None]] = {
-    "pulls": pulls, "lines": lines, "cosmics": cosmics, "psf": psf, "crosstalk": crosstalk, "background": background,
-    "cost": cost}
+    "pulls": pulls, "lines": lines, "sky": sky, "cosmics": cosmics, "psf": psf, "crosstalk": crosstalk,
+    "background": background, "cost": cost}
 
 
 def main() -> int:
@@ -378,7 +432,7 @@ def main() -> int:
     if args.smallest:
         args.frames, args.cosmics, args.turns = 4, 1, 1
         if args.only == parser.get_default("only"):
-            args.only = "pulls,lines,cosmics,psf,cost"      # the others, a minute long, have tests
+            args.only = "pulls,lines,sky,cosmics,psf,cost"      # the others, a minute long, have tests
         RANGE["r"] = 6000.0, 6500.0, 0.8
         BARS["cost"] = 10.0          # a busy machine and two turns tell nothing
     report = Report()

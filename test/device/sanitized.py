@@ -69,6 +69,7 @@ for counts in (False, True):
 test_pass_kernels.test_missed_light(7)
 test_pass_kernels.test_rejected_pixels_in_bits()
 test_pass_kernels.test_smooth()
+test_pass_kernels.test_smooth_with_lines_that_all_fibres_show()
 for dtype, bare in ((np.float32, False), (np.float64, False), (None, False), (None, True)):
     test_pass_kernels.test_weights(dtype, bare)
 for most, hw in (((9, 12), 4), ((3, 5), 6)):

@@ -12,16 +12,17 @@ from gpu_extract.data import Normal
 from gpu_extract.device.cuda.piece import PieceShape
 from gpu_extract.device.cuda.text import names, passes
 from gpu_extract.device.memory import Sizes
-from gpu_extract.device.pass_plan import Passes
+from gpu_extract.device.pass_plan import Passes, shared_arrays
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.normal import Cut
-from gpu_extract.passes import missed, outliers, variance
+from gpu_extract.passes import missed, outliers, shared_lines, variance
 from gpu_extract.passes.outliers import Shape, find_outliers
 from gpu_extract.passes.sides import leave_out
 
 ROWS, COLUMNS, NFIBRE = 40, 30, 2
 SHAPE = Shape((0.5, 0.45, 0.3, 0.35), (3, 2), 0.03)
 ERROR = 0.01
+NOISE = 0.25          # read noise squared
 
 
 def field(seed: int, hits: float) -> tuple[Cut, np.ndarray, np.ndarray, np.ndarray]:
@@ -208,6 +209,28 @@ def test_missed_light(step: int) -> None:
     assert max(counts) > 20, counts
 
 
+def smoothed(x: np.ndarray, icov: np.ndarray, weight: np.ndarray, nfibre: int, **pixels: Any) -> np.ndarray:
+    """What the kernels make of spectra x of bundles of so many fibres; pixels: root, and where spots lie, with a core
+    of three pixels by one."""
+    (fibres, nwave), hw, bundles = x.shape, icov.shape[2] // 2, len(x) // nfibre
+    shape, device = PieceShape(bundles, nfibre, 2, hw, nwave, 0, nwave, 2), SimulatedDevice(order=0.382)
+    stream = device.stream()
+    turns = np.cos(np.pi * np.outer(np.arange(15), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
+    turns[1:] *= 2.0
+    given = {"x": x, "icov": icov, "sums": np.stack([weight, weight]), "turns": turns, **pixels,
+             "noises": np.array([*[np.nan] * 4, NOISE])}
+    arrays = SimpleNamespace(
+        **{name: upload(device, array, stream) for name, array in given.items()},
+        vectors=device.empty((6, fibres, nwave)), row=device.empty((fibres, hw + 1)), left=device.empty((fibres,)),
+        lines=device.empty((fibres, nwave), np.int8), found=device.empty((fibres, nwave), np.int8),
+        **{name: device.empty(*array) for name, array in shared_arrays(shape).items()})
+    nothing = Passes((), (), None, False, 0.0, (0, 0), None, (1, 0))
+    sizes = Sizes((3, 3), pixels["root"].shape[:0:-1] if pixels else (1, 1), 1, np.float64, np.float64, 1, False)
+    y = PassSteps(device, stream, shape, sizes, arrays, nothing)._smooth()
+    device.finish(device.record(stream))
+    return np.asarray(y.data).reshape(fibres, nwave)
+
+
 def test_smooth() -> None:
     """Lines, an edge, noise, dark bins and a dark fibre; against variance.smooth."""
     rng, nwave, hw = np.random.default_rng(4), 220, 3
@@ -228,30 +251,52 @@ def test_smooth() -> None:
     x[3, 100] -= 200
     x[3, 50:90] -= 90
     x[weight == 0] = 0.0
-    noises = np.array([*[np.nan] * 4, 0.25])
-    shape = PieceShape(2, NFIBRE, 2, hw, nwave, 0, nwave, 2)
-    device = SimulatedDevice(order=0.382)
-    stream = device.stream()
-    turns = np.cos(np.pi * np.outer(np.arange(15), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
-    turns[1:] *= 2.0
-    arrays = SimpleNamespace(
-        x=upload(device, x, stream), icov=upload(device, icov, stream),
-        sums=upload(device, np.stack([weight, weight]), stream), noises=upload(device, noises, stream),
-        turns=upload(device, turns, stream), vectors=device.empty((6, fibres, nwave)),
-        row=device.empty((fibres, hw + 1)), left=device.empty((fibres,)), lines=device.empty((fibres, nwave), np.int8),
-        found=device.empty((fibres, nwave), np.int8))
-    nothing = Passes((), (), None, False, 0.0, (0, 0), None)
-    sizes = Sizes((3, 3), (1, 1), 1, np.float64, np.float64, 1, False)
-    steps = PassSteps(device, stream, shape, sizes, arrays, nothing)
-    y = steps._smooth()
-    device.finish(device.record(stream))
-    found = y.data.reshape(fibres, nwave)
+    found = smoothed(x, icov, weight, NFIBRE)
     for b in range(2):
         own = slice(b * NFIBRE, (b + 1) * NFIBRE)
         normal = Normal(np.ascontiguousarray(icov[own].transpose(0, 1, 3, 2)), np.zeros_like(x[own]), weight[own],
                         np.zeros(x[own].shape, bool))
-        wanted = variance.smooth(normal, x[own], noises[4])
+        wanted = variance.smooth(normal, x[own], NOISE)
         np.testing.assert_allclose(found[own], wanted, rtol=1e-11, atol=1e-11)
         alone = x[own] + np.minimum(icov[own, 0, hw] / variance.FULL, 1.0)
         kept = np.isclose(wanted, alone, rtol=1e-12)
         assert kept.any() and (np.abs(wanted - x[own]) > 1).any(), "lines are kept, the rest is not"
+
+
+def test_smooth_with_lines_that_all_fibres_show() -> None:
+    """In the first bundle; fibres with lines of their own, masked pixels and bins without any. The second has none."""
+    rng, nwave, hw, nfibre = np.random.default_rng(5), 220, 3, 5
+    fibres, profile = 2 * nfibre, np.array([1.0, 0.7, 0.25, 0.04])
+    root = np.ones((2, nfibre, nwave + 2))       # columns, rows: a fibre in each, a bin in the middle of three
+    root[0, 1, 61:64] = root[0, 2, 100:125] = root[1, 3, 80] = 0.0
+    good = sum(root[..., k:nwave + k] for k in range(3)).reshape(-1, nwave) / 3
+    weight = (good > 0) * (5.0 + rng.random((fibres, 1)))
+    icov = rng.random((fibres, 2, 2 * hw + 1, nwave))
+    for f in range(fibres):
+        for k in range(hw + 1):
+            pair = np.sqrt(weight[f, :nwave - k] * weight[f, k:]) * profile[k] * 0.2
+            icov[f, 0, hw + k, :nwave - k] = icov[f, 0, hw - k, k:] = pair
+            icov[f, 0, hw + k, nwave - k:] = icov[f, 0, hw - k, :k] = 0.0
+    x = 40.0 + rng.normal(0, 3, (fibres, nwave)) + 10 * np.arange(fibres)[:, None]
+    shape = np.zeros(nwave)
+    shape[8:200:9] = rng.uniform(20, 300, 22)
+    x[:nfibre] += rng.uniform(0.8, 1.2, (nfibre, 1)) * shape
+    x[3, 57:60] += 400
+    x[4, 150] -= 300
+    x[weight == 0] = 0.0
+    y0, x0 = (np.broadcast_to(one, x.shape).astype(np.int32).copy()
+              for one in (np.arange(nwave), np.tile(np.arange(nfibre), 2)[:, None] - 1))
+    cuts = np.array([[0, 0, nwave + 2, nfibre]] * 2)
+    found = smoothed(x, icov, weight, nfibre, root=root, y0=y0, x0=x0, cuts=cuts)
+    for b in range(2):
+        own = slice(b * nfibre, (b + 1) * nfibre)
+        normal = Normal(np.ascontiguousarray(icov[own].transpose(0, 1, 3, 2)), np.zeros_like(x[own]), weight[own],
+                        np.zeros(x[own].shape, bool))
+        share = shared_lines.share_good(Cut(root[b].T.copy(), root[b].T.copy(), 0, 0), (y0[own], x0[own] + 1), (3, 1))
+        np.testing.assert_array_equal(share, good[own])
+        light = shared_lines.shared_lines(normal, x[own], NOISE, share)
+        assert (light is None) == (b == 1)
+        wanted = variance.smooth(normal, x[own], NOISE, light)
+        np.testing.assert_allclose(found[own], wanted, rtol=1e-11, atol=1e-11)
+        if light is not None:
+            assert np.abs(wanted - variance.smooth(normal, x[own], NOISE)).max() > 3 and not light.more.all()

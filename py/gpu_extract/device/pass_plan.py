@@ -28,7 +28,7 @@ class Passes:
 
     known: all bundles whose light falls on them, their own too, by number in the frame, in order
     tails: of their spots; kept_cosmics: nothing is rejected; error: of the PSF, in the variance; split: of amplifiers
-    noise: type of the read noise where pixels have their own, None: amplifiers have
+    noise: type of the read noise where pixels have their own, None: amplifiers have; core: of spots, outliers.Shape
     """
 
     known: tuple[BundleGeometry, ...]
@@ -38,6 +38,7 @@ class Passes:
     error: float
     split: tuple[int, int]
     noise: Any
+    core: tuple[int, int]
 
     @property
     def far(self) -> int:
@@ -56,7 +57,8 @@ def passes_of(job: Job, mine: Sequence[int], geometries: Sequence[BundleGeometry
     listed = sorted([*near, *zip(mine, geometries, strict=True)], key=lambda one: one[0])
     tails = tails_of(job, geometries, [one for _, one in listed])
     return Passes(tuple(one for _, one in listed), tuple(n for n, _ in listed), tails, job.config.keep_cosmics,
-                  job.psferr if job.config.psferr_in_ivar else 0.0, job.noise.split, noise_type(job.noise))
+                  job.psferr if job.config.psferr_in_ivar else 0.0, job.noise.split, noise_type(job.noise),
+                  job.shape.core)
 
 
 def noise_type(noise: ReadNoise) -> Any:
@@ -130,7 +132,7 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
         "noises": ((smooth.AMPLIFIERS + 1,), np.float64),
         "marks": (pixels, np.int8), "seeds": (pixels, np.int8), "lines": (bins, np.int8), "found": (bins, np.int8),
         "beyond": (bins, np.int8), "row": ((shape.fibres, shape.hw + 1), np.float64),
-        "left": ((shape.fibres,), np.float64),
+        "left": ((shape.fibres,), np.float64), **shared_arrays(shape),
         "tallies": ((shape.bundles, counted, image.LOOKERS), np.float64),
         "some_tallies": ((shape.bundles, counted, image.LOOKERS // GATHERED), np.float64),
         "tallied": ((shape.bundles, counted), np.float64)}
@@ -146,6 +148,14 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
                    "fine": ((shape.bundles, *window[::-1]), np.float64),
                    "grid": ((shape.bundles * nodes,), np.float64)}
     return arrays
+
+
+def shared_arrays(shape: PieceShape) -> Arrays:
+    """Work arrays for lines that all fibres of a bundle show."""
+    bins, common, fibres = (shape.fibres, shape.nwave), (shape.bundles, shape.nwave), (shape.fibres,)
+    return {"sure": (bins, np.int8), "common": (common, np.int8), "common_lines": (common, np.int8),
+            "mean": (common, np.float64), "bundle_lines": ((shape.bundles,), np.int32),
+            **{f"fibre_{name}": (fibres, np.float64) for name in ("weight", "gain", "level")}}
 
 
 def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Arrays, Arrays]:

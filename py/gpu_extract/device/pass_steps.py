@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from gpu_extract.device.cuda.seam import DeviceArray
-from gpu_extract.device.cuda.text import image, passes, smooth, tails
+from gpu_extract.device.cuda.text import image, passes, shared, smooth, tails
 from gpu_extract.device.flow import Turn
 from gpu_extract.device.geometry import PsfTables
 from gpu_extract.device.memory import BEYOND
 from gpu_extract.device.pass_plan import GATHERED, Passes
 from gpu_extract.device.pass_tails import Layer, Tails
 from gpu_extract.device.steps import Steps
-from gpu_extract.passes import ROUNDS, missed, outliers, variance
+from gpu_extract.passes import ROUNDS, missed, outliers, shared_lines, variance
 from gpu_extract.passes.crosstalk import EVERY, FADE, ROUGH
 from gpu_extract.several.bundles import MOST
 
@@ -190,29 +190,67 @@ class PassSteps(Steps):
     def _smooth(self) -> DeviceArray:
         """variance.smooth of a spectrum whose pixels were weighed by read noise alone, in vectors of the iteration."""
         a, shape, bins = self.arrays, self.shape, self._bins
-        one, other, error = (a.vectors.part(v, v + 1) for v in (2, 3, 4))
-        self._average(one, a.x, None, variance.WIDTHS[0])
+        one, other, error, left = (a.vectors.part(v, v + 1) for v in (2, 3, 4, 5))
+        self._average(one, None, None, variance.WIDTHS[0])
         self._launch(smooth.doubt_bins, bins, error=error, y=one)
+        if shape.nfibre >= shared_lines.FIBRES:
+            self._share(left, error, other)
+            self._average(one, None, None, variance.WIDTHS[0], left)
+            self._launch(shared.put_back, bins, y=one, left=left)
+            self._launch(smooth.doubt_bins, bins, error=error, y=one)
+            self._launch(shared.doubt_more, bins, error=error, more=other)
+        else:
+            left = a.x
         self._launch(smooth.mean_row, shape.fibres * (shape.hw + 1))
-        y = a.x
+        y = left
         for width, target in zip(variance.WIDTHS, (one, other), strict=True):
             self._launch(smooth.leave_noise, shape.fibres, width=width, frequencies=variance.FREQUENCIES)
             self.device.clear(a.lines, self.stream)
             for _ in range(variance.TURNS):
-                self._average(target, y, "lines", width)
-                self._launch(smooth.stand_apart, bins, y=target, error=error, most=variance.KEEP**2,
+                self._average(target, y, "lines", width, left)
+                self._launch(smooth.stand_apart, bins, x=left, y=target, error=error, most=variance.KEEP**2,
                              skew=variance.SKEW)
                 self._launch(smooth.widen_lines, bins, y=target, other=y, reach=variance.REACH)
             y = target
+        if left is not a.x:
+            self._launch(shared.put_back, bins, y=y, left=left)
         self._launch(smooth.lift, bins, y=y, least=1.0 / variance.WIDTHS[-1], lacked=variance.LACKED,
                      same=variance.SAME, full=variance.FULL)
         return y
 
-    def _average(self, target: DeviceArray, other: DeviceArray, lines: str | None, width: int) -> None:
+    def _average(self, target: DeviceArray, other: DeviceArray | None, lines: str | None, width: int,
+                 x: DeviceArray | str = "x") -> None:
         """The average of x over `width` bins, but for lines, where another spectrum is taken."""
         blurred = self.arrays.vectors.part(0, 2)
-        self._launch(smooth.blur, self._bins, blurred=blurred, lines=lines)
+        self._launch(smooth.blur, self._bins, blurred=blurred, x=x, lines=lines)
         self._launch(smooth.average, self._bins, y=target, blurred=blurred, other=other, lines=lines, width=width)
+
+    def _share(self, left: DeviceArray, error: DeviceArray, more: DeviceArray) -> None:
+        """shared_lines.shared_lines: x without the light of lines that other fibres show (left), and what more noise
+        that has; error: of K x, squared. What was blurred before is that of x."""
+        a, shape, bins, width = self.arrays, self.shape, self._bins, variance.WIDTHS[-1]
+        (base, rest, like), common = (a.vectors.part(v, v + 1) for v in range(3)), shape.bundles * shape.nwave
+        high, wide = self.passes.core
+        self._launch(shared.mark_good, bins, marks="lines", high=high, wide=wide, half=variance.HALF)
+        self._launch(shared.settle, bins, filled=left, marks="lines", blurred=a.vectors.part(0, 2), width=width,
+                     reach=variance.REACH)
+        self._launch(shared.weigh_fibre, shape.fibres, error=error)
+        for turn in range(shared_lines.TURNS):
+            self._launch(shared.lift_off, bins, base=base, rest=rest, filled=left, width=width)
+            self._launch(shared.see_rest, bins, seen=more, rest=rest, alike=1)
+            self._launch(shared.find_lines, common, seen=more, error=error, most=variance.KEEP**2)
+            self._launch(shared.mean_line, common, lines="common_lines", rest=rest, reach=width // 2)
+            self._launch(shared.any_line, shape.bundles, lines="common_lines", before=turn)
+            self._launch(shared.see_rest, bins, seen=like, rest="mean", alike=shape.nfibre)
+            self._launch(shared.find_gain, shape.fibres, seen=more, like=like, error=error,
+                         before=shared_lines.GAINS**-2)
+            if turn + 1 < shared_lines.TURNS:
+                self._launch(shared.deviate, common, seen=more, like=like, error=error, most=variance.KEEP**2,
+                             loudest=shared_lines.LOUDEST**2)
+                self._launch(shared.leave_bins, bins, filled=left, base=base, reach=variance.REACH)
+        self._launch(shared.find_level, shape.fibres, base=base)
+        self._launch(shared.take_shared, common, left=left, more=more, rest=rest, base=base, lines="common_lines",
+                     least=shared_lines.LEAST)
 
     def tell(self) -> None:
         """Which pixels are rejected, in bits."""

@@ -44,6 +44,22 @@ def look(found, root, light, own, far):
 
 
 @njit(cache=True)
+def count_good(out, root, y0, x0, high, wide):
+    """out (n, m) = good pixels of root (ny, nx) among those from (y0, x0) (n, m) on, `high` rows and `wide` columns."""
+    ny, nx = root.shape
+    total = np.zeros((ny + 1, nx + 1), np.int32)        # of all rows above, and columns to the left
+    for y in range(ny):
+        row = np.int32(0)
+        for x in range(nx):
+            row += np.int32(1) if root[y, x] > 0.0 else np.int32(0)
+            total[y + 1, x + 1] = total[y, x + 1] + row
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            y, x = y0[i, j], x0[i, j]
+            out[i, j] = total[y + high, x + wide] - total[y, x + wide] - total[y + high, x] + total[y, x]
+
+
+@njit(cache=True)
 def add_tails(image, sources, tables, ring):
     """image += strength times tail of every source, on pixel centres r < outer; its stamp has a tail of its own.
 

@@ -177,7 +177,20 @@ def weigh(cut: Cut, noise: Array, own: np.ndarray, others: np.ndarray, error: fl
     simd_pixels.weigh(cut.root, cut.light, read_only(noise), read_only(own), read_only(others), float(error))
 
 
-def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
+@dataclass(frozen=True)
+class Shared:
+    """Light of lines that the other fibres of a bundle show as well (passes/shared_lines.py), (nfibre, nwave).
+
+    light: photons per bin, the smooth spectrum of the fibres included; 0 where it is not known
+    more: of its noise squared, relative to that of x
+    """
+
+    light: Array
+    more: Array
+
+
+def smooth(normal: Normal, x: Array, noise: float | None, shared: Shared | None = None,
+           bands: Array | None = None) -> Array:
     """The spectrum for the variance: (nfibre, nwave) photons per bin.
 
     With K the fibre's own block of icov, K x / K 1 is what the spots see of the spectrum: x smoothed over some three
@@ -186,23 +199,41 @@ def smooth(normal: Normal, x: Array, noise: float | None) -> Array:
     photon has come: the mean of what light may give n photons is n + 1. What noise may put x below 0 counts as none.
 
     noise: read noise squared where all pixels had that variance alone; None where they had that of their light
+    shared: light that is known from other fibres, and is no part of what is averaged
+    bands: of the normal equations, if they are known
     """
-    bands, seen, y = _bands(normal, x.shape[1]), normal.weight > 0, x
-    error = np.where(seen, bands[0], np.inf)
-    if noise is not None:
-        light = multiply(bands, np.maximum(_average(bands, x, seen, WIDTHS[0]), 0.0))
-        error *= 1.0 + light / np.where(seen, normal.weight, 1.0) / noise
+    bands, seen = bands_of(normal, x.shape[1]) if bands is None else bands, normal.weight > 0
+    rest = x if shared is None else x - shared.light
+    y, light, products = rest, x - rest, seen_of(bands, rest, seen)
+    error = seen_noise(normal, bands, over(products, WIDTHS[0]) + light, noise)
+    if shared is not None:
+        error *= 1.0 + shared.more
     for width in WIDTHS:
-        y = _averaged(bands, (x, y), seen, error * left_by(bands, seen, width), width)
+        y = _averaged(bands, (rest, y), products, seen, error * left_by(bands, seen, width), width)
+    if shared is not None:
+        y = y + light
     alone = np.abs(y - x) <= SAME * (1.0 + np.abs(x))        # a bin between lines is its own average
     lacked = np.clip(-y, 0.0, LACKED) + np.where(alone, 1.0, 1.0 / WIDTHS[-1])
     return y + lacked * np.minimum(bands[0] / FULL, 1.0)
 
 
-def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, error: Array, width: int) -> Array:
+def seen_noise(normal: Normal, bands: Array, light: Array, noise: float | None) -> Array:
+    """The noise of K x, squared: (nfibre, nwave), infinite in bins that are not seen.
+
+    light: photons per bin; noise: see `smooth`
+    """
+    seen = normal.weight > 0
+    error = np.where(seen, bands[0], np.inf)
+    if noise is not None:
+        error *= 1.0 + multiply(bands, np.maximum(light, 0.0)) / np.where(seen, normal.weight, 1.0) / noise
+    return error
+
+
+def _averaged(bands: Array, spectra: tuple[Array, Array], products: tuple[Array, Array], seen: np.ndarray, error: Array,
+              width: int) -> Array:
     """A spectrum x averaged over `width` bins, except at lines, where another spectrum is used.
 
-    spectra: x and the other; seen: bins with light; error: squared, the noise of K (x - y)
+    spectra: x and the other; products: `seen_of` x; seen: bins with light; error: squared, the noise of K (x - y)
 
     Where K (x - y), the spot-shaped residual that an average y would leave, is above KEEP times its error and what SKEW
     photons would add to it, there is a line or an edge: there and on the REACH bins on both sides nothing is averaged,
@@ -210,8 +241,9 @@ def _averaged(bands: Array, spectra: tuple[Array, Array], seen: np.ndarray, erro
     """
     x, other = spectra
     lines = np.zeros(x.shape, dtype=bool)
-    for _ in range(TURNS):
-        y = np.where(lines, other, _average(bands, x, seen & ~lines, width))
+    for turn in range(TURNS):
+        products = seen_of(bands, x, seen & ~lines) if turn else products
+        y = np.where(lines, other, over(products, width))
         residual = multiply(bands, x - y)
         residual -= np.clip(residual, 0.0, SKEW * bands[0])
         found = widened(np.square(residual) > KEEP**2 * error, REACH) & ~lines
@@ -248,31 +280,46 @@ def trusted(normal: Normal, x: Array, share: Array) -> Array:
 
     share: (nfibre, nwave) of a spot's light on good pixels: x is kept from HALF on, and counts as 0 below WINGS
     """
-    near = _average(_bands(normal, x.shape[1]), x, (normal.weight > 0) & (share >= WINGS), 1)
+    near = average(bands_of(normal, x.shape[1]), x, (normal.weight > 0) & (share >= WINGS), 1)
     return np.where(share >= HALF, x, near)
 
 
-def _bands(normal: Normal, nwave: int) -> Array:
+def bands_of(normal: Normal, nwave: int) -> Array:
     """The fibres' own blocks of icov by diagonal: (reach + 1, nfibre, nwave), [k, i, j] couples bins j and j + k."""
     hw, reach = normal.halfband, min(normal.own_halfband, nwave - 1)
     return np.ascontiguousarray(normal.icov[:, 0, :, hw:hw + reach + 1].transpose(2, 0, 1))
 
 
-def _average(bands: Array, x: Array, known: np.ndarray, width: int) -> Array:
+def average(bands: Array, x: Array, known: np.ndarray, width: int) -> Array:
     """K x / K 1 of only the known bins, averaged over `width` bins; 0 where there is none."""
+    return over(seen_of(bands, x, known), width)
+
+
+def seen_of(bands: Array, x: Array, known: np.ndarray) -> tuple[Array, Array]:
+    """K x and K 1 of only the known bins, 0 at the others."""
     light, share = multiply(bands, np.where(known, x, 0.0)), multiply(bands, known.astype(float))
-    light, share = (_sums(np.where(known, array, 0.0), width) for array in (light, share))
-    return np.divide(light, share, out=np.zeros_like(x), where=share > 0)
+    return np.where(known, light, 0.0), np.where(known, share, 0.0)
 
 
-def _sums(values: Array, width: int) -> Array:
-    """Sums of `width` elements around each, along the second axis."""
-    half = width // 2
-    padded = np.pad(values, ((0, 0), (half, half)))
-    out = padded[:, :values.shape[1]].copy()
-    for k in range(1, width):
-        out += padded[:, k:k + values.shape[1]]
-    return out
+def over(products: tuple[Array, Array], width: int) -> Array:
+    """K x / K 1, see `seen_of`, averaged over `width` bins; 0 where there is none."""
+    light, share = (sums(array, width) for array in products)
+    return np.divide(light, share, out=np.zeros_like(light), where=share > 0)
+
+
+def sums(values: Array, width: int) -> Array:
+    """Sums of `width` elements around each, along the second axis: of parts of 1, 2, 4 elements and so on."""
+    half, count = width // 2, values.shape[1]
+    part, size, start = np.pad(values, ((0, 0), (half, half))), 1, 0
+    out = np.zeros_like(values)
+    while True:
+        if width & size:
+            out += part[:, start:start + count]
+            start += size
+        size *= 2
+        if size > width:
+            return out
+        part = part[:, :-(size // 2)] + part[:, size // 2:]
 
 
 def multiply(bands: Array, x: Array) -> Array:

@@ -17,8 +17,9 @@ from gpu_extract.passes import ROUNDS, Past, Seen, Sight
 from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
 from gpu_extract.passes.crosstalk import EVERY, ROUGH, Piece, add_pieces, cut_piece, tails_of
 from gpu_extract.passes.outliers import known_rows
+from gpu_extract.passes.shared_lines import share_good, shared_lines
 from gpu_extract.passes.sides import leave_out, own_columns
-from gpu_extract.passes.variance import smooth, trusted
+from gpu_extract.passes.variance import bands_of, smooth, trusted
 from gpu_extract.quality import light_of
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.seams import Comm, Recorder
@@ -62,6 +63,14 @@ class _Pass(NamedTuple):
         """(nfibre, nwave) photons for tails: the part of a spectrum that good pixels determine."""
         good = (self.place.cut.root > 0).astype(np.float64)
         return trusted(self.normal, x, sum_under(self.blocks, good, x.shape[1]))
+
+    def good(self, job: Job) -> Array:
+        """(nfibre, nwave) of the pixels of each spot's core those that are good."""
+        cut, (high, wide), nwave = self.place.cut, job.shape.core, self.solution.x.shape[1]
+        first = (job.psf.stamp[0] // 2 - high - cut.y0, job.psf.stamp[1] // 2 - wide - cut.x0)
+        y0, x0 = (corner[:, :nwave] + apart       # the recipe repeats the last one
+                  for corner, apart in zip((self.place.spots.y0, self.place.spots.x0), first, strict=True))
+        return share_good(cut, (y0, x0), (2 * high + 1, 2 * wide + 1))
 
 
 def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: tuple[Arena, Arena],
@@ -182,7 +191,9 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
         with recorder.span("smooth"):
             done, tails = _with_tails(done, job, fibres, past)
             noise = past.noise.median ** 2 if past.before is None else None       # it alone determines the weights
-            spectrum = smooth(done.normal, done.solution.x, noise)
+            bands = bands_of(done.normal, done.solution.x.shape[1])
+            shared = shared_lines(done.normal, done.solution.x, noise, done.good(job), bands)
+            spectrum = smooth(done.normal, done.solution.x, noise, shared, bands)
             bright = done.bright(done.solution.x) if tails.light.size else np.zeros((0, 0))
         with recorder.span("project"):
             model, expected = done.light(done.solution.x, passing), done.light(spectrum, passing)

@@ -18,8 +18,8 @@ from gpu_extract.data import SpecMask, Status
 
 FOLDER = Path(__file__).with_name("text")
 HEADERS = ("lanes", "image", "recursions", "teams", "sweeps", "normal", "spots", "gradients", "quality", "eliminate",
-           "remainder", "measure", "poles", "assembly", "passes", "smooth", "tails")
-TWICE = "passes", "smooth", "tails"                # what frames of one pass do not take
+           "remainder", "measure", "poles", "assembly", "passes", "smooth", "shared", "tails")
+TWICE = "passes", "smooth", "shared", "tails"      # what frames of one pass do not take
 OPTIONS = "-std=c++17", "--fmad=false"            # of NVRTC
 WARP, TEAMS = 32, (16, 32, 64)                        # threads of a block of teams, and of a team
 AT_ONCE = 8       # such blocks on a multiprocessor: compilers that are not told spill one register for the sake of more
@@ -212,6 +212,6 @@ def _header(module: str) -> str:
     return (FOLDER / f"{module}.h").read_text(encoding="utf-8")
 
 
-(assembly, eliminate, gradients, image, measure, normal, passes, poles, quality, remainder, smooth, spots, sweeps,
- tails) = map(Header, ("assembly", "eliminate", "gradients", "image", "measure", "normal", "passes", "poles", "quality",
-                       "remainder", "smooth", "spots", "sweeps", "tails"))
+(assembly, eliminate, gradients, image, measure, normal, passes, poles, quality, remainder, shared, smooth, spots,
+ sweeps, tails) = map(Header, ("assembly", "eliminate", "gradients", "image", "measure", "normal", "passes", "poles",
+                               "quality", "remainder", "shared", "smooth", "spots", "sweeps", "tails"))
