@@ -531,7 +531,8 @@ def test_a_signal_while_a_program_loads(program, number, tmp_path):
     for rank, lines in (("0", 1), ("1", 0)):
         environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
                    "PMI_RANK": rank}
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60,
+                              preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))   # nohup would have it ignored
         assert (done.returncode, len(done.stderr.splitlines())) == (ExitCode.START_AGAIN, lines)
         assert done.stderr in ("", f"{program}: error: stopped on request before any work; start again\n")
 
