@@ -1,8 +1,8 @@
-"""From one pass over an image to the next: the use of the previous pass's light for a bundle's pixels.
+"""From one pass over an image to the next: how the previous pass's light weights and masks a bundle's pixels.
 
 The first of several passes weights all good pixels by the read noise alone, which is independent of their noise. Each
-further pass weights them by the model of the previous pass, and by the light that this has missed. All results here are
-the same on every rank.
+further pass weights them by the model of the previous pass. Pixels whose light that model misses are weighted by their
+own light. All results here are the same on every rank.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ from gpu_extract.passes.missed import weigh_missed
 from gpu_extract.passes.outliers import Shape, by_own_light, find_outliers
 from gpu_extract.passes.variance import ReadNoise, weigh
 
-ROUNDS = 4           # of solving a bundle again in one pass because pixels were rejected
+ROUNDS = 4           # most solutions of a bundle in one pass; each further one follows from newly rejected pixels
 
 
 @dataclass(frozen=True)
 class Past:
-    """The knowledge of a bundle's pixels before a pass.
+    """What is known of a bundle's pixels before a pass.
 
-    noise: the read noise; before: the light of the previous pass; None before the first
+    noise: the read noise; before: the light of the previous pass, None before the first pass
     others: parts of other bundles' models, and of all spots' tails beyond their stamps, in order of bundles
     """
 
@@ -37,13 +37,13 @@ class Past:
 
 @dataclass
 class Sight:
-    """A bundle's pixels as seen by a pass: weights its cut-out in place, and masks pixels that stand out.
+    """A bundle's pixels as a pass sees them. It weights the cut-out in place and masks pixels that stand out.
 
-    cut: changed in place; past, config: see above; psferr: fractional error of the PSF; shape: of its spots
+    cut: changed in place; psferr: fractional error of the PSF; shape: of its spots
     rows: (2, columns) rows of the cut-out whose light a model contains, see outliers.known_rows
     rejected: (n, 2) y and x on the CCD
     hopeless: whether so many pixels stood out that none was rejected
-    open: whether further looks at the model may reject pixels: the first look did, or there was none
+    open: whether another look at the model may reject pixels: because the first look did, or because there was none
     """
 
     cut: Cut
@@ -78,13 +78,12 @@ class Sight:
                 self.open = self.look(before.model, before.background)
 
     def look(self, model: np.ndarray, smooth: Array) -> bool:
-        """Reject pixels that stand out from a model of the bundle (rows, columns) float32; returns whether anything
-        changes.
+        """Reject pixels that stand out from a model of the bundle; returns whether the rejected pixels change.
 
-        smooth: coefficients of the background, which is added to it
+        model: (rows, columns) float32; smooth: coefficients of the background, which is added to the model
 
-        Rejected pixels that hardly stand out from the new model are restored: the previous model was pulled down by a
-        cosmic beside them.
+        Rejected pixels that hardly stand out from the new model are restored: a cosmic ray beside them had pulled the
+        previous model down.
 
         The first pass judges by `by_own_light`, because the read noise alone is not a valid error.
         """
@@ -106,7 +105,7 @@ class Sight:
         return self.cut.y0, self.cut.x0
 
     def _reject(self, places: IntArray) -> None:
-        """Mask pixels, and weight others whose light the previous pass misses by their own light."""
+        """Mask pixels. Other pixels whose light the previous model misses are weighted by their own light."""
         self.rejected, before = places, self.past.before
         self._dim(places - self._corner, np.zeros(len(places)))
         if before is not None:
@@ -114,7 +113,7 @@ class Sight:
                                     lit=self._lit))
 
     def _dim(self, places: IntArray, factor: Array) -> None:
-        """Multiply the roots of pixels (n, 2) of the cut-out, and remember the previous values."""
+        """Multiply root and light of pixels (n, 2) of the cut-out by factors (n), and remember the previous values."""
         y, x = places.T
         self._were.append((places, self.cut.root[y, x], self.cut.light[y, x]))
         self.cut.root[y, x] *= factor
@@ -129,7 +128,7 @@ class Sight:
 
 
 class Seen:
-    """The image as seen by a cut-out, with access by the place on the CCD (like an Image's pix, ivar)."""
+    """A cut-out in place of the whole image: pix and ivar as in Image, 0 beyond the cut-out and on masked pixels."""
 
     def __init__(self, cut: Cut, shape: tuple[int, int]):
         self._cut, self.shape = cut, shape

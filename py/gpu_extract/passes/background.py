@@ -1,13 +1,13 @@
 """A smooth additive background, fitted together with the spectra of a bundle.
 
 The pixels are A x + B c + noise, where the columns of B are polynomials in the row of the CCD, constant across the
-bundle. For any c the best x is x0 - Z c, where icov x0 = A^T W p and icov Z = A^T W B; what is left of the pixels is
-p - A x0 - (B - A Z) c. Of that, c makes the sums with B vanish over the pixels whose light the model knows:
+bundle. For any c the best x is x0 - Z c, where icov x0 = A^T W p and icov Z = A^T W B. The residuals are
+p - A x0 - (B - A Z) c. The coefficients c make their weighted sums with B vanish:
 
     B' K W (B - A Z) c = B' K W (p - A x0)
 
-with K = 0 on the pixels at both ends, where there is light of bins that nobody solves for. All of it is linear in p, so
-a light that is found out later (tails) is taken from x and c alike.
+K is 0 on the pixels at both ends, which hold light of bins that are not solved for, and 1 on all others. Everything is
+linear in p. Light that is found later (tails) can therefore be subtracted from x and c alike.
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from gpu_extract.data import LANE, Array, Blocks, Frame, IntArray, Normal
 from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
 
-LEAST = 1e-4         # least share of a shape's weight that must be distinct from the spectra for its use
+LEAST = 1e-4         # combinations of shapes of which a smaller share is distinct from the spectra take no part
 
 Solver = Callable[[Array], Array]
 
@@ -38,7 +38,7 @@ def background(coefficients: Array, shape: tuple[int, int]) -> Array:
 
 
 def added(factors: Array, arrays: Array) -> Array:
-    """The sum of factors times arrays, in their order, because the bits of a product of matrices depend on threads."""
+    """The sum of factors times arrays, in order: the bits of a matrix product would depend on the number of threads."""
     total = np.zeros(arrays.shape[1:])
     for factor, array in zip(factors, arrays, strict=True):
         total += factor * array
@@ -46,7 +46,7 @@ def added(factors: Array, arrays: Array) -> Array:
 
 
 def _sums(arrays: Array, other: Array) -> Array:
-    """Sums of the products of each array with another one, for the same reason."""
+    """The sum of each array's products with another array, for the same reason not as a matrix product."""
     return np.array([float((array * other).sum()) for array in arrays])
 
 
@@ -94,7 +94,7 @@ class Background:
 
     moved: (n, nfibre, nwave) A^T W B, and `known` the same for the pixels whose light the model contains
     bends: (n, nfibre, nwave) Z, the spectra fitted to B; weights: (n, rows, columns) B K W
-    inverse: (n, n) of B' K W (B - A Z), without shapes that are not distinct
+    inverse: (n, n) of B' K W (B - A Z), without combinations of shapes that are not distinct from the spectra
     """
 
     moved: Array
@@ -135,7 +135,7 @@ def prepare(cut: Cut, rows: IntArray, degree: int, equations: tuple[Blocks, Norm
 
 
 def _inverse(matrix: Array) -> Array:
-    """Of what is well above 0 in it; its size is that of the share that is told apart."""
+    """The inverse without singular values up to LEAST: the shares of shapes that are distinct from the spectra."""
     if not np.isfinite(matrix).all():
         return np.zeros_like(matrix)
     u, values, v = np.linalg.svd(matrix)

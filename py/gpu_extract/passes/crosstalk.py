@@ -1,13 +1,14 @@
 """Light of other bundles on a bundle's pixels: their spots, and all spots' tails beyond the stamps.
 
-A stamp ends where its PSF's file says. Its tail goes on: by the PSF's formula, in the normalisation of the stamp (the
-light beyond it comes on top of the sum 1), up to a radius. The tails of a bundle's own spots beyond their stamps count
-as well; no other pixel of them is in its normal equations.
+A stamp has the size that the PSF's file gives. The tail continues beyond it, up to a radius, by the PSF's formula and
+in the normalisation of the stamp: the light beyond the stamp is in addition to the sum 1. The tails of a bundle's own
+spots count as well, because its normal equations contain the stamps alone.
 
-A tail T(r2) is cut in two (`tails_of`): S, which is T beyond NEAR pixels and its Taylor polynomial of third degree in
-r2 within, and T - S. S is so smooth that every EVERY-th pixel and every some bins will do, with cubics between; T - S,
-and -S on the stamp, are there on few pixels. A cubic through nodes h apart is wrong by 3/128 h^4 times the fourth
-derivative of S at most. A tail that broke off at its radius would not be smooth there: it fades out before.
+`tails_of` splits a tail T(r2) in two parts. S is T beyond some NEAR pixels (`nearest`), and within them the Taylor
+polynomial of T of third degree in r2. T - S is the rest. S is so smooth that it is computed only on every EVERY-th
+pixel and for every few bins, with cubics between them. T - S, and -S on the stamp, differ from 0 on few pixels. A cubic
+through nodes h apart is wrong by at most 3/128 h^4 times the fourth derivative of S. The tail fades out towards its
+radius, because S would not be smooth at an abrupt end.
 """
 import math
 from collections.abc import Callable, Sequence
@@ -19,14 +20,14 @@ from gpu_extract.data import Array, PsfModel, Tail
 from gpu_extract.passes import simd_pixels
 from gpu_extract.spots import centres, corners, evaluate
 
-NODES = 4096         # of a table of a tail against the square of the radius
-FEW = 1024           # the same of the parts of a tail: each is smooth, or short
-STRETCH = 128        # bins that have a table in common; its height is each bin's own
-EVERY = 2            # pixels from node to node of the grid of a tail's smooth part
-ROUGH = 4            # the same where only a small change of tails is wanted
-APART = 1.6          # times as many pixels are between two of the bins that are taken for all
-FADE = 0.7           # of the radius: where a tail begins to fade out
-NEAR = 12.0          # pixels from a spot's centre, at least: a tail is its smooth part beyond
+NODES = 4096         # of a table of a tail against the square of the distance from the centre
+FEW = 1024           # of a table of S or of T - S: the one is smooth, the other short
+STRETCH = 128        # bins that share a table; each bin has its own amplitude
+EVERY = 2            # pixels from node to node of the grid of S
+ROUGH = 4            # the same for small changes of tails
+APART = 1.6          # distance of the bins for which S is computed, in units of the grid's
+FADE = 0.7           # share of the radius from which on a tail fades out
+NEAR = 12.0          # least distance in pixels from a spot's centre beyond which S is T
 Window = tuple[int, int, int, int]
 Place = tuple[tuple[int, int], Array]
 
@@ -40,7 +41,7 @@ class Piece:
 
 
 def overlap(one: Window, other: Window) -> Window:
-    """What two windows (y0, x0, rows, columns) have in common; rows or columns are 0 or less where nothing."""
+    """What two windows (y0, x0, rows, columns) share; rows or columns are 0 or less where they are apart."""
     y, x = max(one[0], other[0]), max(one[1], other[1])
     return (y, x, min(one[0] + one[2], other[0] + other[2]) - y, min(one[1] + one[3], other[1] + other[3]) - x)
 
@@ -65,8 +66,9 @@ def add_tails(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place
               radius: float) -> None:
     """Add the tails of a bundle's spots beyond their stamps to the image of a window, in place, pixel by pixel.
 
-    corner: CCD pixel of light[0, 0]; place: (fibres, wave) of the spots; strengths: (nfibre, nwave) photons times the
-    stamp's normalisation; radius: pixels from a spot's centre up to which there is a tail, which fades from FADE of it
+    corner: CCD pixel of light[0, 0]; place: (fibres, wave) of the spots
+    strengths: (nfibre, nwave) photons times the stamp's normalisation
+    radius: pixels from a spot's centre at which its tail ends; it fades from FADE of the radius on
     """
     if psf.tail is not None and strengths.size > 0:
         _add(light, corner, psf, place, strengths, _beyond(psf.tail, place, NODES, radius))
@@ -74,11 +76,13 @@ def add_tails(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place
 
 def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, window: Window,
              every: int = EVERY) -> Piece:
-    """The tails of a bundle's spots on a window and around it, as far as they reach, of a PSF that has any.
+    """The tails of a bundle's spots on a window and around it, as far as they reach, for a PSF that has tails.
 
     every: pixels from node to node of the smooth part
-    place, strengths, radius: see add_tails, whose sum this is but for a share of a tail's height NEAR pixels from its
-    centre, and less farther away: 1 % with EVERY, a sixth with ROUGH, which takes half of the time.
+    place, strengths, radius: see add_tails
+
+    The result differs from that of add_tails by a share of a tail's height NEAR pixels from its centre, and by less
+    farther away. The share is 1 % with EVERY. It is a sixth with ROUGH, which takes half of the time.
     """
     far = math.ceil(radius)
     corner, light = (window[0] - far, window[1] - far), np.zeros((window[2] + 2 * far, window[3] + 2 * far))
@@ -99,9 +103,10 @@ def tails_of(psf: PsfModel, place: Place, strengths: Array, radius: float, windo
 
 def _add(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, strengths: Array,
          tails: tuple[Array, float, float], every: int = 1, stamped: bool = True) -> None:
-    """Add tails to an image that has every so many-th pixel of every so many-th row.
+    """Add tails to an image that holds every n-th pixel of every n-th row, with n = `every`.
 
-    tails: tables as simd_pixels.add_tails takes them, the distance of two nodes, and the radius
+    tails: tables as simd_pixels.add_tails takes them, the distance between their nodes, and the radius
+    stamped: whether pixels of a stamp take the second half of its table
     """
     wave, (tables, step, radius) = place[1], tails
     if psf.tail is None:
@@ -119,8 +124,10 @@ def _add(light: Array, corner: tuple[int, int], psf: PsfModel, place: Place, str
 
 def sources_of(psf: PsfModel, tail: Tail, place: Place, corner: tuple[int, int],
                every: int) -> tuple[Array, Array, Array, Array]:
-    """Of spots, seen from CCD pixel `corner` in steps of so many pixels, each (nfibre, nwave): centre, scales squared
-    and first pixel along y and x; amplitude of the tail."""
+    """What the kernel needs of spots: centre, squared scales and first pixel along y and x, and the tail's amplitude.
+
+    Each is (nfibre, nwave). Positions count from CCD pixel `corner`, in steps of `every` pixels.
+    """
     centre = centres(psf, *place)
     origin = np.array(corner, dtype=float)[:, None, None]
     return ((centre - origin) / every, np.square(scales_of(tail, place)) * every**2,
@@ -129,7 +136,7 @@ def sources_of(psf: PsfModel, tail: Tail, place: Place, corner: tuple[int, int],
 
 def _on_grid(light: Array, corner: tuple[int, int], every: int,
              add: Callable[[Array, tuple[int, int]], None]) -> None:
-    """Add to an image what `add` puts on a grid of every so many-th pixel around it, cubics between."""
+    """Add to an image what `add` puts on a grid of every n-th pixel around it, n = `every`, and cubics between."""
     grid = np.zeros([(n - 1) // every + 4 for n in light.shape])
     add(grid, (corner[0] - every, corner[1] - every))
     simd_pixels.enlarge(light, grid, cubic(np.arange(every) / every))
@@ -143,8 +150,10 @@ def cubic(share: Array) -> Array:
 
 
 def _fewer(psf: PsfModel, place: Place, strengths: Array, every: int) -> tuple[Place, Array]:
-    """Fewer spots that put the same smooth light on nodes so many pixels apart: what is a cubic along the trace is the
-    same sum."""
+    """Fewer spots, and their strengths, with the same smooth light on nodes `every` pixels apart.
+
+    The sum is the same for light that is a cubic along the trace.
+    """
     few, together = few_of(psf, place, every)
     if together == 1:
         return place, strengths
@@ -157,7 +166,7 @@ def _fewer(psf: PsfModel, place: Place, strengths: Array, every: int) -> tuple[P
 
 
 def few_of(psf: PsfModel, place: Place, every: int) -> tuple[Place, int]:
-    """Where these are, and how many bins apart; the first is one step before the first bin. 1: all of the spots."""
+    """The place of these spots, the first a step before the first bin, and how many bins apart; 1: all spots."""
     fibres, wave = place
     if len(wave) < 2:
         return place, 1
@@ -170,22 +179,22 @@ def few_of(psf: PsfModel, place: Place, every: int) -> tuple[Place, int]:
 
 
 def nearest(psf: PsfModel) -> float:
-    """How far from a spot's centre its tail is more than its smooth part: beyond all pixels of the stamp, at least."""
+    """Pixels from a spot's centre up to which T is not S: NEAR, or more where the stamp reaches farther."""
     sides = (max(offset + 1.0, size - offset) for size, offset in zip(psf.stamp, psf.offset, strict=True))
     return max(NEAR, math.hypot(*sides))
 
 
 def scales_of(tail: Tail, place: Place) -> Array:
-    """(2, nfibre, nwave) of a tail along y and x."""
+    """(2, nfibre, nwave) scales of a tail along y and x."""
     return np.stack([evaluate(series, *place) for series in (tail.yscale, tail.xscale)])
 
 
 def _tables(tail: Tail, place: Place, nodes: int, radius: float, most: float,
             join: float = 0.0) -> tuple[Array, float]:
-    """The tail with amplitude 1 against r2, for each fibre and stretch of bins, and the distance of two nodes.
+    """The tail with amplitude 1 against r2, for each fibre and stretch of bins, and the distance between nodes.
 
-    radius: where it ends; most: pixels that the table is for
-    join: below this r2 it is the Taylor polynomial around it
+    radius: pixels at which the tail ends; most: pixels up to which the table reaches
+    join: r2 below which the table has the Taylor polynomial around it
     """
     step, end = rulers(tail, place, nodes, radius, most)
     r2: Array = step * np.arange(nodes, dtype=np.float64)
@@ -199,13 +208,13 @@ def _tables(tail: Tail, place: Place, nodes: int, radius: float, most: float,
 
 
 def rulers(tail: Tail, place: Place, nodes: int, radius: float, most: float) -> tuple[float, float]:
-    """The distance of two nodes, and the radius, of such tables."""
+    """Of such tables the distance between nodes, in r2, and the radius, in r."""
     scales = scales_of(tail, place)
     return 1.05 * (float(scales.max()) * most) ** 2 / (nodes - 2), float(scales.min()) * radius
 
 
 def forms(tail: Tail, place: Place) -> tuple[Array, Array]:
-    """Core squared, and the power that goes with it, of each stretch of bins: (stretches of all fibres, 1)."""
+    """The squared core and the power of the tail in the middle of each stretch: (stretches of all fibres, 1)."""
     fibres, wave = place
     middle = fibres, wave[np.minimum(np.arange(0, len(wave), STRETCH) + STRETCH // 2, len(wave) - 1)]
     core, index = (evaluate(series, *middle).reshape(-1, 1) for series in (tail.core, tail.index))
@@ -213,19 +222,22 @@ def forms(tail: Tail, place: Place) -> tuple[Array, Array]:
 
 
 def _beyond(tail: Tail, place: Place, nodes: int, radius: float, join: float = 0.0) -> tuple[Array, float, float]:
-    """Tails up to their radius with nothing on the stamps, as `_add` takes them; join: see _tables."""
+    """Tables of tails up to their radius, 0 on the stamps, as `_add` takes them; join: see _tables."""
     tables, step = _tables(tail, place, nodes, radius, radius, join)
     return np.hstack([tables, np.zeros_like(tables)]), step, radius
 
 
 def _fading(r2: Array, radius: float) -> Array:
-    """1 up to FADE of a radius, 0 from it on, with three continuous derivatives between."""
+    """1 up to FADE of a radius and 0 from the radius on, with three continuous derivatives."""
     s = np.clip((radius**2 - r2) / (1.0 - FADE**2) / radius**2, 0.0, 1.0)
     return s**4 * (35.0 - s * (84.0 - s * (70.0 - 20.0 * s)))
 
 
 def _taylor(beside: Array, core: Array, power: Array, join: float) -> Array:
-    """Third degree around r2 = join of r2 (core + r2)^-power = (core + r2)^(1 - power) - core (core + r2)^-power."""
+    """The Taylor polynomial of r2 (core + r2)^-power around r2 = join, of third degree; beside: r2 - join.
+
+    r2 (core + r2)^-power = (core + r2)^(1 - power) - core (core + r2)^-power
+    """
     total = np.zeros(np.broadcast_shapes(core.shape, beside.shape))
     one, other = (core + join) ** (1.0 - power), -core * (core + join) ** -power
     for k in range(4):

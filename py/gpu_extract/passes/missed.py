@@ -1,13 +1,14 @@
 """Light that a model misses.
 
-A line that is narrower than a bin, and not at its centre, is none that spots in steps of a bin can make: the best x
-misses up to a fifth of it, here too much, there too little, whatever the noise is. The model may be below 0 beside such
-a line. Its pixels then have the weight of dark ones, a hundred times too much, and x is that of the pixels that the
-model fits least. A pixel that lies above the model by more than noise does, and not by more than the model may be
-wrong, is therefore weighed by its own light. That has noise, but hardly any beside what the model misses.
+Spots in steps of a bin cannot form a line that is narrower than a bin and not at its centre. The best x misses up to a
+fifth of it, with too much light in some pixels and too little in others, whatever the noise is. Beside such a line the
+model may be below 0. Pixels there would have the weight of dark ones, a hundred times too much, and x would follow the
+pixels that the model fits least. A pixel is therefore weighted by its own light if it lies above the model by more than
+noise, and by no more than the model may be wrong. That light has noise, but hardly any compared with what the model
+misses.
 
-Pixels below the model keep the larger variance of the model: where it is the pixel that is wrong, as a dead one is, its
-own light would make it the heaviest of all.
+Pixels below the model keep the larger variance of the model. A dead pixel, weighted by its own light, would be the
+heaviest of all.
 """
 import numpy as np
 
@@ -16,15 +17,15 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
 from gpu_extract.passes.outliers import WRONG, Pixels, Shape, places_of
 
-FAR = 5.0      # errors above the model: one pixel in 3 million of noise
+FAR = 5.0      # errors above the model; noise alone reaches it in one pixel of 3 million
 
 
 def weigh_missed(cut: Cut, expected: np.ndarray, rows: IntArray, *, shape: Shape, error: float,
                  lit: np.ndarray) -> tuple[IntArray, Array]:
-    """Pixels that are weighed by their own light: (n, 2) row and column in the cut-out; what their roots are times.
+    """Pixels to be weighted by their own light: (n, 2) row and column in the cut-out; (n) factors of their roots.
 
-    cut: weighed, the others' light and outliers taken away (variance.weigh)
-    expected: (rows, columns) float32 the light that the weights are made of; rows: see outliers.known_rows
+    cut: weighted, without the light of other bundles (variance.weigh), outliers masked
+    expected: (rows, columns) float32 light from which the weights were made; rows: see outliers.known_rows
     shape: of the spots; error: of the PSF; lit: the light of all bundles in the variance, see outliers.Pixels
     """
     found = np.empty(cut.root.shape, dtype=bool)

@@ -1,13 +1,13 @@
 """Pixels that stand out from the model of an image: unmasked cosmic rays.
 
-An outlier lies above the model by more than noise and the model's error allow. The latter is the PSF's error, and the
-misfit of a line between two bins (some per cent of its height, more where a bin is wide for its spot). Its excess is
-also narrower than any spot: the pixels on both sides of it, in some direction, have less of it than a spot's would, and
-those around it have hardly any. Faint tracks are found by pairs. Outliers are grown to neighbours that also lie above
-the model, because a cosmic's charge spreads.
+An outlier lies above the model by more than noise and the model's error allow. The latter is the PSF's error, plus the
+misfit of a line between two bins (some per cent of its height, more where a bin is wide for its spot). The excess is
+also narrower than any spot: in some direction the pixels on both sides have a smaller part of it than in a spot, and
+the pixels two away have less than half. Faint tracks are found as pairs of pixels. Neighbours that also lie above the
+model join an outlier, because a cosmic ray's charge spreads.
 
-Errors are converted to those of a Gaussian with the same probability of excess (`rarity`): where 0.01 electrons are
-expected, every hundredth pixel has a photon, which is ten times the root of the variance.
+Errors are converted to those of a Gaussian that is exceeded as rarely (`rarity`): where 0.01 electrons are expected,
+every hundredth pixel has a photon, which is ten times the root of the variance.
 """
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,22 +22,22 @@ from gpu_extract.passes.variance import weigh
 from gpu_extract.spots import make_spots
 
 FAR = 5.5            # errors above the model; noise reaches it in one pixel of 5e7
-PAIR = 3.5           # the same for two neighbours
+PAIR = 3.5           # the same for pairs of neighbours
 WRONG = 2.0          # times the PSF's error: allowed residual in a pixel, as a share of the brightest light nearby
-STAY = 4.0           # for outliers of the previous look, with a model that does not include them
-GROWN = 2.0          # for neighbours of outliers
-FIRST = 2.0          # factor of the errors in the first pass, whose model swings more, and whose faint hits can wait
+STAY = 4.0           # the same for outliers of the previous look, which the model no longer includes
+GROWN = 2.0          # the same for neighbours of outliers
+FIRST = 2.0          # factor of the errors in the first pass: its model oscillates more, and faint hits can wait
 BRIGHTEST = 1e30     # electrons of a pixel; larger numbers exceed single precision
-LENIENT = 0.8        # of what a spot has beside its brightest pixel, an excess must have less in some direction
+LENIENT = 0.8        # times what a spot has beside its brightest pixel: an excess has less in some direction
 FEWEST = 0.05        # least expected electrons in a pixel that a model of some 20 pixels can distinguish from none
-AROUND = 4           # pixels around within which light contributes to the model's error
+AROUND = 4           # distance in pixels within which light contributes to the model's error
 MOST = 0.01          # share of the good pixels: if more stand out, the model is wrong, not the pixels
 FAINT = 0.01         # share of a spot's brightest pixel that bounds its core
 GAUSSIAN, STEPS = 1e-3, 12   # t below which counts are Gaussian to 2e-4; Newton steps
 _DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
-BESIDE = 8           # bins on each side that have a part in a line between two
-DARK = 1e-4          # of a bright line's top is the read noise squared: a pixel is full some ten times above
-PLACES = 25          # wavelengths of a fibre at which such a line is tried
+BESIDE = 8           # bins on each side that take part in the fit of a line between two
+DARK = 1e-4          # read noise squared as a share of a bright line's top; a full pixel has some ten times more
+PLACES = 25          # wavelengths of each fibre at which such a line is fitted
 _WAVES, _FIBRES = 8, 25
 _NEIGHBOURS = np.array([(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)])
 _RING = np.array([(y, x) for y in range(-2, 3) for x in range(-2, 3) if max(abs(y), abs(x)) == 2])
@@ -46,11 +46,10 @@ _RING = np.array([(y, x) for y in range(-2, 3) for x in range(-2, 3) if max(abs(
 class Shape(NamedTuple):
     """The shape of spots.
 
-    beside: for each direction (y, x, both diagonals), mean of the two pixels beside a spot's brightest in proportion
-        to it, the least of any spot
-    core: pixels above and below, left and right of the middle of a stamp that are not faint in any spot
-    between: the most that a bright line in the middle between two bins leaves in a pixel, in proportion to the model's
-        brightest
+    beside: for each direction (y, x, both diagonals), the mean of the two pixels beside a spot's brightest one, as a
+        share of that; the least of all spots
+    core: distance in pixels from the middle of a stamp, along y and along x, up to which some spot is not faint
+    between: the largest residual of a bright line halfway between two bins, as a share of the model's brightest pixel
     """
 
     beside: tuple[float, float, float, float]
@@ -59,7 +58,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(psf: PsfModel, step: float) -> Shape:
-    """The shape of a PSF's spots, from some of each fibre; step: Angstrom between two bins.
+    """The shape of a PSF's spots, from a sample for each fibre; step: Angstrom between two bins.
 
     It is that of the whole PSF, so that the classification of pixels does not depend on the requested bins and fibres.
     """
@@ -82,8 +81,8 @@ def shape_of(psf: PsfModel, step: float) -> Shape:
 
 
 def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> float:
-    """The residual of a spot between two bins that is fitted by spots of bins: the worst of some fibres and
-    wavelengths. These, and the bins around each, are the same counted from either end."""
+    """The residual of a spot halfway between two bins, fitted by the spots of bins: the worst of some fibres and
+    wavelengths. Wavelengths, and the bins around each, are the same counted from either end."""
     low, high = psf.wavelength_range
     most, margin = 0.0, min(BESIDE * step, 0.5 * (high - low))
     for fibre in fibres:
@@ -108,10 +107,12 @@ def _flat(images: Array) -> Array:
 
 
 def _left_of(line: Array, others: Array) -> float:
-    """What a model of other spots (pixels, n) leaves of a bright line, in proportion to the model's brightest pixel, or
-    to DARK of the line's where the model has less: none of it reaches bins that are broader than spots.
+    """The largest residual of a bright line that is fitted by other spots (pixels, n), as a share of the model's
+    brightest pixel. At least DARK of the line's is assumed for that: where bins are broader than spots, the model may
+    have no light.
 
-    Weighted by the light of a model, as in the second pass: wings count more than the top, which has a larger residual.
+    Pixels are weighted by the light of a model, as in the second pass. The wings then count more than the top, and the
+    top has a larger residual.
     """
     light = line
     for _ in range(2):
@@ -123,7 +124,7 @@ def _left_of(line: Array, others: Array) -> float:
 def by_own_light(cut: Cut, noise: Array) -> Cut:
     """A copy of a cut-out with the errors for the first pass: FIRST times those of read noise and own light.
 
-    Several passes use no other information of the image's IVAR; noise: (rows, columns) read noise squared
+    noise: (rows, columns) read noise squared. Of the image's IVAR only the good pixels are used.
     """
     good = cut.root > 0
     own = np.divide(cut.light, cut.root, out=np.zeros(good.shape), where=good).clip(0.0, BRIGHTEST).astype(np.float32)
@@ -138,9 +139,9 @@ def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, er
                   known: IntArray, lit: np.ndarray | None = None) -> IntArray | None:
     """The outliers of a cut-out: (n, 2) row and column; None if so many stand out that the model must be wrong.
 
-    cut: weighted, without the others' light (variance.weigh); own: the model
-    rows: (2, columns) the first and the end of the rows in each column whose light the model contains (`known_rows`)
-    error: of the PSF; known: (n, 2) outliers of a previous look, which stay as long as they lie above the model
+    cut: weighted, without the light of other bundles (variance.weigh); own: the model
+    rows: (2, columns) first and end of the rows in each column whose light the model contains (`known_rows`)
+    error: of the PSF; known: (n, 2) outliers of a previous look, which stay while they lie above the model
     lit: see Pixels
     """
     found = np.empty(cut.root.shape, dtype=bool)
@@ -153,18 +154,21 @@ def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, er
         if np.count_nonzero(look.height(inside) > PAIR) > MOST * good:      # beyond the PSF's error
             return None
     seeds = look.seeds(places, shape)
-    # Beside a bright hit the model swings, and pixels of noise stand out. Once they are left out it follows them no
-    # more, and each stands out by more than it would: one by itself must do so by what makes it an outlier.
+    # Beside a bright hit the model oscillates, and pixels of mere noise stand out. Once they are masked, the model no
+    # longer follows them, so each stands out by more than its noise. A known outlier without a neighbour must therefore
+    # exceed FAR, the limit of a new one.
     height = look.height(known)
     known, height = known[height > STAY], height[height > STAY]
     return look.grown(known[(height > FAR) | look.paired(known)], seeds)
 
 
 def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], reach: int) -> IntArray:
-    """(2, columns) of a cut-out: first and end of the rows that no bin beyond the ends sends light to, nor its loss.
+    """(2, columns) first and end of the rows of a cut-out whose light the model contains.
 
-    y0, x0: (nfibre, nwave) first pixels of the spots, y growing with wavelength; reach: bins at which spots overlap
-    Twice so many bins at both ends are left out: they took the light of those beyond.
+    y0, x0: (nfibre, nwave) first pixels of the spots; reach: bins at which spots overlap
+
+    Bins beyond both ends send light into the rows there, and bins at the ends take it for their own. The rows that
+    2 reach bins at either end touch are therefore left out.
     """
     rows, columns = cut.root.shape
     near = min(2 * reach, (y0.shape[1] - 1) // 2)
@@ -181,17 +185,18 @@ def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], rea
 
 
 def rarity(excess: Array, root: Array, lit: Array) -> Array:
-    """The Gaussian errors with the same probability as an excess (n) of pixels of variance 1 / root^2.
+    """The Gaussian errors (n) that are exceeded as rarely as an excess (n) of pixels of variance 1 / root^2.
 
-    lit: the part of the variance that is a Poisson deviate's, FEWEST at least; the rest, g, is Gaussian. With
-    K(t) = g t^2 / 2 + lit (e^t - 1 - t), the logarithm of the mean of exp(t excess), and K'(t) = excess, it is
-    sqrt(2 (t excess - K(t))): Lugannani & Rice 1980, Adv. Appl. Prob. 12, 475. Below 0 it is excess times root.
+    lit: the part of the variance that comes from counts, FEWEST at least; the rest, g, is Gaussian
+
+    K(t) = g t^2 / 2 + lit (e^t - 1 - t) is the logarithm of the mean of exp(t excess). With K'(t) = excess, the result
+    is sqrt(2 (t excess - K(t))): Lugannani & Rice 1980, Adv. Appl. Prob. 12, 475. Below 0 it is excess times root.
     """
     height = excess * root
     some = np.flatnonzero(height > 0)
     above, variance, light = excess[some], 1.0 / np.square(root[some]), np.maximum(lit[some], FEWEST)
     rest = np.maximum(variance - light, 0.0)
-    t = np.minimum(above / (rest + light), np.log1p(above / light))     # above the root: Newton's steps go down to it
+    t = np.minimum(above / (rest + light), np.log1p(above / light))     # Newton's steps descend from here
     near = t < GAUSSIAN
     for _ in range(STEPS):
         t -= (rest * t + light * np.expm1(t) - above) / (rest + light * np.exp(t))
@@ -204,14 +209,14 @@ class Pixels:
     """The excess of pixels over a model.
 
     wrong: allowed error of the model, as a share of the light around
-    lit: (rows, columns) the light in the pixels' variance, whose noise is that of counts; None: all noise is Gaussian
+    lit: (rows, columns) light in the pixels' variance, which has the noise of counts; None: all noise is Gaussian
     """
 
     def __init__(self, cut: Cut, own: np.ndarray, rows: IntArray, wrong: float, lit: np.ndarray | None):
         self._cut, self._own, self._rows, self._wrong, self._lit = cut, own, rows, wrong, lit
 
     def known(self, places: IntArray) -> np.ndarray:
-        """Places (n, 2) whose light the model contains."""
+        """Whether the model contains the light of places (n, 2)."""
         y, x = places.T
         return (y >= self._rows[0, x]) & (y < self._rows[1, x])
 
@@ -225,7 +230,7 @@ class Pixels:
         return places[(height > FAR) | self.paired(places)]
 
     def paired(self, places: IntArray) -> np.ndarray:
-        """Whether places have another one of them next to them."""
+        """Whether another of the places is next to each of them."""
         marked = np.zeros(np.add(self._cut.root.shape, 2), dtype=bool)
         marked[places[:, 0] + 1, places[:, 1] + 1] = True
         beside = places[:, None, :] + 1 + _NEIGHBOURS
@@ -254,8 +259,8 @@ class Pixels:
         return above * root if self._lit is None else rarity(above, root, self._lit[y, x].astype(float))
 
     def narrow(self, places: IntArray, shape: Shape) -> np.ndarray:
-        """Whether places are narrower than a spot in some direction; an adjacent bad pixel does not count against
-        it."""
+        """Whether places are narrower than a spot in some direction; the excess of an adjacent bad pixel counts as
+        0."""
         top, narrow = self.excess(places), np.zeros(len(places), dtype=bool)
         for direction, beside in zip(np.array(_DIRECTIONS), shape.beside, strict=True):
             sides = np.nan_to_num(np.stack([self.excess(places + direction), self.excess(places - direction)]))
@@ -263,8 +268,8 @@ class Pixels:
         return narrow
 
     def alone(self, places: IntArray) -> np.ndarray:
-        """Whether places rise by at least half of their height above the pixels two away: broad light is not a
-        cosmic."""
+        """Whether the median of the pixels two away has less than half of a place's excess: broad light is not a
+        cosmic ray."""
         ring = np.sort(self.excess(places[:, None, :] + _RING), axis=1)      # NaN last
         known = np.count_nonzero(~np.isnan(ring), axis=1)
         middle = np.where(known > 0, np.nan_to_num(ring[np.arange(len(ring)), np.maximum(known - 1, 0) // 2]), 0.0)
@@ -282,5 +287,5 @@ class Pixels:
 
 
 def places_of(flags: np.ndarray) -> IntArray:
-    """np.argwhere of a few flags (n, m) among many, 15 times as fast."""
+    """np.argwhere of flags (n, m) of which few are set, 15 times as fast."""
     return np.stack(np.unravel_index(np.flatnonzero(flags), flags.shape), axis=1)

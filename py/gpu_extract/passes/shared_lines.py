@@ -1,8 +1,8 @@
-"""Lines that all fibres of a bundle show, as those of the night sky: how bright a fibre's are, from the others.
+"""Lines that all fibres of a bundle show, such as those of the night sky: how bright a fibre's are, from the others.
 
-The spectrum of which a fibre's variance is made must not follow the fibre's own noise (passes/variance.py). Beside
-lines it is an average along wavelength. On lines that the other fibres show as well it is the mean of these, times the
-fibre's own throughput; what is left of x is then smooth, and is averaged as elsewhere (doc/method.md, "Shared lines").
+The spectrum from which a fibre's variance is made must not follow the fibre's own noise (passes/variance.py). Away from
+lines it is an average along wavelength. On lines that the other fibres show as well, it is the mean of the others times
+the fibre's gain. The rest of x is then smooth, and is averaged as elsewhere (doc/method.md, "Shared lines").
 """
 import numpy as np
 
@@ -24,17 +24,18 @@ from gpu_extract.passes.variance import (
     widened,
 )
 
-FIBRES = 3           # at least: two others
-LEAST = 2.0          # times a fibre's own information about a line that the others must have
-GAINS = 0.1          # by which throughputs of fibres differ, where their lines are too faint to tell
-LOUDEST = 0.5        # of the largest deviation: a line of one fibre makes all others deviate from the mean, but less
+FIBRES = 3           # least number of fibres: two others
+LEAST = 2.0          # least information of the others about a line, in units of the fibre's own
+GAINS = 0.1          # by which gains of fibres differ from 1; decides where lines are too faint to show it
+LOUDEST = 0.5        # of the largest deviation; a line of one fibre shifts the mean, so all others deviate, but less
 TURNS = 2
 
 
 def share_good(cut: Cut, corners: tuple[IntArray, IntArray], core: tuple[int, int]) -> Array:
-    """Of the pixels of each spot's core those that are good: (nfibre, nwave).
+    """The share of good pixels in the core of each spot: (nfibre, nwave).
 
-    corners: y and x of the cores' first pixels on the cut-out, which spots off the CCD may miss; core: rows and columns
+    corners: y and x of the cores' first pixels on the cut-out; a core beyond its edges is moved to the edge
+    core: rows and columns of a core
     """
     out = np.empty(corners[0].shape)
     y0, x0 = (np.clip(one, 0, size - own).astype(np.int64)
@@ -46,16 +47,18 @@ def share_good(cut: Cut, corners: tuple[IntArray, IntArray], core: tuple[int, in
 
 def shared_lines(normal: Normal, x: Array, noise: float | None, good: Array,
                  bands: Array | None = None) -> Shared | None:
-    """Lines of the spectrum x (nfibre, nwave) that other fibres show as well; None where there are none.
+    """Lines of the spectrum x (nfibre, nwave) that other fibres show as well; None if there are none.
 
-    D is x less its average over WIDTHS[-1] bins. K D is what spots see of it, with the noise e, and counts K_jj / e^2.
-    Where its sum over the fibres exceeds KEEP errors, there is a line. The mean P of D over the fibres is its shape,
-    and the fibre's gain g that of least squares, with 1 +- GAINS known beforehand. Bins in which K (D - g P) of a
-    fibre deviates by KEEP errors, as at lines of its own, take no part when all this is done once more. Nor do bins
-    near masks, where x has noise that pixels of others would see. Averages have g P in the former, and K x / K 1 in
-    the latter. Then P is the mean of the other fibres.
+    D is x less its average over WIDTHS[-1] bins. K D is what the spots see of D. It has the noise e and the weight
+    K_jj / e^2. Where its weighted sum over the fibres exceeds KEEP errors, there is a line. The mean P of D over the
+    fibres is the line's shape. A fibre's gain g follows from least squares, with the prior 1 +- GAINS.
 
-    noise, bands: see variance.smooth; good: (nfibre, nwave) of the pixels of a spot's core those that are good
+    All this is done twice. Bins near masks take no part: their x has noise that the fibre's own good pixels do not see,
+    and those of other fibres would. The second time, bins in which K (D - g P) of a fibre deviates by KEEP errors, as
+    at lines of its own, take no part either. In averages, the bins that take no part have K x / K 1 the first time, and
+    the average plus g P the second. In the result, P is the mean of the other fibres.
+
+    noise, bands: see variance.smooth; good: (nfibre, nwave) share of good pixels in the core of each spot
     """
     if len(x) < FIBRES:
         return None
@@ -88,7 +91,7 @@ def shared_lines(normal: Normal, x: Array, noise: float | None, good: Array,
 
 
 def _lines(found: Array, scale: Array, own: Array) -> np.ndarray:
-    """(nwave,) where all fibres together show a line, and as far from it as its light is in an average.
+    """(nwave,) where all fibres together show a line, and the bins around it whose averages contain its light.
 
     found: K D; scale: K_jj over its noise squared; own: K_jj
     """
@@ -97,13 +100,13 @@ def _lines(found: Array, scale: Array, own: Array) -> np.ndarray:
 
 
 def _mean(rest: Array, weight: Array, lines: np.ndarray) -> Array:
-    """(nwave,) the weighted mean of D over all fibres, 0 beside lines."""
+    """(nwave,) the weighted mean of D over all fibres, 0 away from lines."""
     light, share = (weight * rest).sum(axis=0), weight.sum(axis=0)
     return np.divide(light, share, out=np.zeros_like(light), where=lines & (share > 0))
 
 
 def _gains(found: Array, alike: Array, scale: Array) -> Array:
-    """(nfibre, 1) how bright a fibre's lines are in terms of the mean of all: K D over K P by least squares."""
+    """(nfibre, 1) gain: a fibre's lines relative to the mean of all, by least squares of K D with K P."""
     own, all_of = ((scale * array).sum(axis=1, keepdims=True) for array in (found, alike))
     gain: Array = np.maximum(GAINS**-2 + own, 0.0) / (GAINS**-2 + np.maximum(all_of, 0.0))
     return gain
@@ -111,10 +114,12 @@ def _gains(found: Array, alike: Array, scale: Array) -> Array:
 
 def _of_others(of_lines: tuple[Array, np.ndarray], averages: tuple[Array, np.ndarray], gain: Array,
                weight: Array) -> Shared:
-    """A fibre's light by D of the others, where these know LEAST times as much, and by the averages of all.
+    """A fibre's light: from D of the others, where these have LEAST times its information, and from all averages.
 
-    of_lines: D, and bins where it is known and of lines; averages, and where they are known. The mean of a fibre's
-    averages, its continuum, is no part of them, because it would make a step where the average of one is not known.
+    of_lines: D, and the bins of lines in which it is known; averages: of x, and the bins in which they are known
+
+    The mean of a fibre's averages, its continuum, is subtracted from them. Otherwise their mean over fibres would have
+    a step where the average of one fibre is not known.
     """
     (rest, known), (base, based) = of_lines, averages
     one = weight * gain**2

@@ -1,8 +1,8 @@
 """The pixels that belong to a bundle.
 
 A bundle's pixels are cut out as a rectangle. Where traces bend, fibres of the next bundle cross its corners, which no
-spot of the bundle itself reaches. The bundle's model does not contain their light, which would count as hits and as
-background. Such pixels are left out of all passes.
+spot of the bundle itself reaches. The bundle's model does not contain their light. It would count as cosmic rays and as
+background, so these pixels are left out of all passes.
 """
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -18,9 +18,9 @@ FAR = 1 << 40        # columns: farther than any spot
 def own_columns(psf: PsfModel, bundle: tuple[int, int], window: Window, y0: IntArray, x0: IntArray) -> IntArray:
     """(2, rows) first and end of the columns of a bundle's window that belong to it.
 
-    Beyond them lie spots of the adjacent fibre, wherever the PSF has any, and none of its own.
+    Beyond them lie spots of the adjacent fibre, at any wavelength of the PSF, and none of the bundle.
 
-    bundle: fibres lo .. hi - 1 of the PSF's; y0, x0: (nfibre, nwave) first pixels of their spots on the CCD
+    bundle: fibres lo .. hi - 1 of the PSF; y0, x0: (nfibre, nwave) first pixels of their spots on the CCD
     """
     rows, columns = window[2:]
     own_first, own_last = _reached(y0, x0, window, psf.stamp[0])

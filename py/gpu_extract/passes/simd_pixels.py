@@ -1,4 +1,4 @@
-"""CPU kernels: pixels weighed by a model, those that stand out from it, tails of spots, and sums under spots."""
+"""CPU kernels: weights of pixels from a model, pixels that stand out from it, tails of spots, sums under spots."""
 # mypy: disallow-untyped-defs=False
 import math
 
@@ -30,7 +30,7 @@ def weigh(root, light, noise, own, others, error):
 
 @njit(cache=True)
 def look(found, root, light, own, far):
-    """How many pixels may stand out; found: (ny, nx) bool, which: pix - own > far sigma.
+    """The number of pixels that may stand out: pix - own > far sigma; found: (ny, nx) bool, set for these.
 
     root, light: as `weigh` leaves them
     """
@@ -45,9 +45,9 @@ def look(found, root, light, own, far):
 
 @njit(cache=True)
 def count_good(out, root, y0, x0, high, wide):
-    """out (n, m) = good pixels of root (ny, nx) among those from (y0, x0) (n, m) on, `high` rows and `wide` columns."""
+    """out (n, m) = number of good pixels of root (ny, nx) in `high` rows and `wide` columns from (y0, x0) (n, m) on."""
     ny, nx = root.shape
-    total = np.zeros((ny + 1, nx + 1), np.int32)        # of all rows above, and columns to the left
+    total = np.zeros((ny + 1, nx + 1), np.int32)        # good pixels in all rows above and columns to the left
     for y in range(ny):
         row = np.int32(0)
         for x in range(nx):
@@ -61,11 +61,11 @@ def count_good(out, root, y0, x0, high, wide):
 
 @njit(cache=True)
 def add_tails(image, sources, tables, ring):
-    """image += strength times tail of every source, on pixel centres r < outer; its stamp has a tail of its own.
+    """image += strength times tail of every source, on pixel centres r < outer; pixels of its stamp have another tail.
 
-    sources: (9, n): y, x, strength, row of `tables`, (dy)^2 and (dx)^2 are multiplied by, and the stamp's first pixel
-        y, x (all relative to the image); its size is the last: 0 where there is none, else 1 and `ring` has it
-    tables: (groups, 2 nodes) the tail at r2 = node * step: first that beyond the stamp, then that on it
+    sources: (9, n): y, x, strength, row of `tables`, factors of (dy)^2 and (dx)^2, the stamp's first pixel y, x, and 1
+        if there is a stamp, else 0; positions are relative to the image
+    tables: (groups, 2 nodes) the tail at r2 = node * step: first beyond the stamp, then on the stamp
     ring: (outer, step, stamp rows, stamp columns)
     """
     outer, step, tall, wide = ring
@@ -86,14 +86,16 @@ def add_tails(image, sources, tables, ring):
 
 @njit()
 def _add_tail(row, pixels, place, numbers, table, nodes):
-    """Add one source's tail to some pixels of a row, of which some are its stamp's; place: (x, r2 of its y alone, scale
-    of x squared)."""
+    """Add one source's tail to some pixels of a row.
+
+    pixels: first and end of these, first and end of the stamp's; place: (x, r2 from y alone, factor of (dx)^2)
+    """
     cx, begin, scale = place
     strength, per_step = numbers
     most = np.uint32(nodes - 2)
     for x in range(pixels[0], pixels[1]):
         node = ((x - cx) * (x - cx) * scale + begin) * per_step
-        low = min(np.uint32(node), most)          # without a sign an index needs no look from the end
+        low = min(np.uint32(node), most)          # an index without sign needs no test for counting from the end
         share = node - low
         low += np.uint32(nodes) if (x >= pixels[2]) & (x < pixels[3]) else np.uint32(0)
         row[x] += strength * (table[low] * (1.0 - share) + table[np.uint32(low + 1)] * share)
@@ -101,10 +103,10 @@ def _add_tail(row, pixels, place, numbers, table, nodes):
 
 @njit(cache=True)
 def enlarge(image, coarse, weights):
-    """image += what cubics through four nodes make of a grid that has every so many-th pixel.
+    """image += a coarse grid, interpolated by cubics through four nodes.
 
-    coarse: its node (1, 1) is the image's pixel (0, 0); two more nodes than pixels need at the end
-    weights: (every, 4) of the nodes around the k-th of the pixels between the two in the middle
+    coarse: one node for every n-th pixel; node (1, 1) is the image's pixel (0, 0), and two nodes follow the last pixel
+    weights: (n, 4) of the four nodes around pixel k of the n between the two in the middle
     """
     every = len(weights)
     row = np.empty(coarse.shape[1])
@@ -133,7 +135,7 @@ def multiply(out, bands, x):
 
 @njit(cache=True)
 def around(out, image, places, reach):
-    """out[n] = the largest of |image| within `reach` pixels of each place (n, 2), edges apart."""
+    """out[n] = the largest of |image| within `reach` pixels of each place (n, 2), as far as the image goes."""
     ny, nx = image.shape
     for n in range(len(places)):
         most = np.float64(0.0)
@@ -145,7 +147,7 @@ def around(out, image, places, reach):
 
 @njit(cache=True)
 def sum_under(out, blocks, image):
-    """out = A^T image: what lies under each spot, (nfibre, LANE nblock).
+    """out = A^T image: the sum of the image under each spot, (nfibre, LANE nblock).
 
     blocks: (stamps, begins, corners, scale), see data.Blocks; image: (rows, columns) of the cut-out they lie on
     """

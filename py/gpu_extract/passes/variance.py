@@ -1,8 +1,8 @@
 """The variance of pixels from a model of their light: read noise squared, expected light, and the PSF's error.
 
-An inverse variance made from the noisy pixels gives low ones more weight. One from a model of the same pixels still
-does, since the model contains a bin's own noise. Therefore the model's spectrum is smoothed first (`smooth`), wherever
-that removes only noise (doc/method.md, "Passes").
+An inverse variance made from the noisy pixels gives more weight to those that are low by chance. One made from a model
+of the same pixels still does, because the model contains a bin's own noise. The model's spectrum is therefore smoothed
+first (`smooth`), wherever that removes only noise (doc/method.md, "Passes").
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,21 +15,21 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
 
 KEEP = 4.0           # sigma of a spot-shaped residual above which smoothing would lose a line
-SKEW = (KEEP**2 - 1.0) / 6.0        # photons more, since counts exceed KEEP sigma more often: Cornish & Fisher 1938
-WIDTHS = 7, 15       # bins that are averaged: what is left of a bin's own noise in its variance goes with 1 / width
-FREQUENCIES = 128    # at which what an average follows of the noise is added up
+SKEW = (KEEP**2 - 1.0) / 6.0        # photons more, because counts exceed KEEP sigma more often: Cornish & Fisher 1938
+WIDTHS = 7, 15       # bins that are averaged; a bin's own noise keeps a share of 1 / width in its variance
+FREQUENCIES = 128    # at which `left_by` evaluates how much of the noise an average follows
 LACKED = 10.0        # photons by which noise may put x below 0 in faint bins; more is an effect of a line
 SAME = 1e-6          # relative difference below which a value equals x
-FULL = 0.3           # of K_jj, as read noise of 0.5 gives it: where it is less, photons that are lacked count for less
+FULL = 0.3           # K_jj for a read noise of 0.5; where K_jj is lower, lacking photons count for less
 QUIET = 0.2          # electron: lower read noise leaves pixels beside a line with hardly any variance
 TURNS = 3
-HALF, WINGS = 0.5, 0.01     # of a spot's light on good pixels: from which on x is known by itself; K x / K 1 is known
-REACH = 3            # bins on each side of a line that are also kept
+HALF, WINGS = 0.5, 0.01     # share of a spot's light on good pixels from which on x, or K x / K 1, is known
+REACH = 3            # bins on each side of a line that are not averaged either
 SAMPLE = 1 << 18     # pixels from which the read noise is derived
 ENOUGH = 50          # dark pixels of an amplifier that its read noise needs
-BELIEVED = 4.0       # largest factor from the read noise of the dark pixels: beyond it, it is in another unit
-SOME, BRIGHT = 1.0, 25.0      # times the read noise squared: light that a variance has, and that is most of it
-UNIT = 2.0           # the ratio of variance and light is 1 in electrons: beyond this factor it is another unit
+BELIEVED = 4.0       # largest factor between a read noise and that of the dark pixels; beyond it the units differ
+SOME, BRIGHT = 1.0, 25.0      # times the read noise squared: light that shows in a variance; that is most of it
+UNIT = 2.0           # the ratio of variance to light is 1 in electrons; beyond this factor the unit is another
 _CARDS = (("OBSRDNA", "OBSRDNB", "OBSRDNC", "OBSRDND"), ("RDNOISE1", "RDNOISE2", "RDNOISE3", "RDNOISE4"),
           ("RDNOISEA", "RDNOISEB", "RDNOISEC", "RDNOISED"))
 
@@ -68,7 +68,7 @@ class ReadNoise:
 
 
 def find_read_noise(image: Image, width: int) -> ReadNoise:
-    """The read noise: of the image's READNOISE, else of its header's amplifiers, else of its dark pixels' ivar.
+    """The read noise: from READNOISE, else from the amplifiers in the header, else from the ivar of dark pixels.
 
     width: of the CCD, of which the image may hold only the first columns
     A given read noise is compared with the ivar of pixels without light, and ignored if it is in another unit.
@@ -86,8 +86,10 @@ def find_read_noise(image: Image, width: int) -> ReadNoise:
 
 
 def believed(given: ReadNoise | None, image: Image, split: tuple[int, int]) -> ReadNoise | None:
-    """The given read noise, unless there is none or it is in another unit than the ivar of the pixels without light:
-    then the read noise that follows from these, or None where there are too few."""
+    """The given read noise, if there is one and its unit is that of the ivar of pixels without light.
+
+    Otherwise the read noise that follows from these pixels; None if there are too few.
+    """
     dark = _of_dark_pixels(*_sample(image), split)
     if dark is None or (given is not None and _agree(given, dark)):
         return given
@@ -111,9 +113,9 @@ def _sample(image: Image) -> tuple[Array, Array, np.ndarray]:
 
 
 def _of_dark_pixels(ivar: Array, pix: Array, rows: np.ndarray, split: tuple[int, int]) -> np.ndarray | None:
-    """(2, 2) read noise of the amplifiers: 1/ivar of good pixels that are not above 0 has no light's share, or little.
+    """(2, 2) read noise of the amplifiers: light has little or no share in 1/ivar of good pixels that are not above 0.
 
-    An amplifier with too few of them gets the median of the others; None if none has enough.
+    An amplifier with too few such pixels gets the median of the others; None if none has enough.
     """
     found = np.full((2, 2), np.nan)
     high, right = rows >= split[0], np.arange(pix.shape[1]) >= split[1]
@@ -144,7 +146,7 @@ def given_read_noise(image: Image, split: tuple[int, int]) -> ReadNoise | None:
 
 
 def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
-    """Whether a read noise is in the image's unit."""
+    """Whether a read noise is in the unit of the image."""
     ratio = given.median / float(np.median(dark))
     return 1 / BELIEVED <= ratio <= BELIEVED
 
@@ -152,8 +154,10 @@ def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
 def _check_electrons(ivar: Array, pix: Array, noise: Array) -> None:
     """Raise InputError if the variance of pixels with light does not equal their light: the image is in another unit.
 
-    noise: read noise squared. Bright pixels whose variance is not may be hits, of which an IVAR made from a model knows
-    nothing; they count where no variance has any light.
+    noise: read noise squared
+
+    Bright pixels with a low variance may be cosmic rays, which an IVAR made from a model does not include. They count
+    only if no variance includes light.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         bright = (ivar > 0) & (pix > BRIGHT * noise) & np.isfinite(pix)
@@ -182,7 +186,7 @@ class Shared:
     """Light of lines that the other fibres of a bundle show as well (passes/shared_lines.py), (nfibre, nwave).
 
     light: photons per bin, the smooth spectrum of the fibres included; 0 where it is not known
-    more: of its noise squared, relative to that of x
+    more: its noise squared, relative to that of x
     """
 
     light: Array
@@ -194,13 +198,13 @@ def smooth(normal: Normal, x: Array, noise: float | None, shared: Shared | None 
     """The spectrum for the variance: (nfibre, nwave) photons per bin.
 
     With K the fibre's own block of icov, K x / K 1 is what the spots see of the spectrum: x smoothed over some three
-    bins. That is averaged over the last of WIDTHS bins; over fewer where a line or an edge would be lost (`_averaged`);
-    and where an average over the first of them would lose it as well, x stays as it is. No bin is dark because no
-    photon has come: the mean of what light may give n photons is n + 1. What noise may put x below 0 counts as none.
+    bins. It is averaged over WIDTHS[-1] bins. Where that would lose a line or an edge (`_averaged`), it is averaged
+    over WIDTHS[0] bins, and where these would lose it as well, x stays as it is. A bin in which no photon has arrived
+    is not dark: n photons come on average from light of n + 1. An x that noise may have put below 0 counts as 0.
 
-    noise: read noise squared where all pixels had that variance alone; None where they had that of their light
-    shared: light that is known from other fibres, and is no part of what is averaged
-    bands: of the normal equations, if they are known
+    noise: read noise squared, if that was the whole variance of all pixels; None if their light was part of it
+    shared: light that is known from other fibres; it is not averaged
+    bands: `bands_of` the normal equations, if known
     """
     bands, seen = bands_of(normal, x.shape[1]) if bands is None else bands, normal.weight > 0
     rest = x if shared is None else x - shared.light
@@ -218,7 +222,7 @@ def smooth(normal: Normal, x: Array, noise: float | None, shared: Shared | None 
 
 
 def seen_noise(normal: Normal, bands: Array, light: Array, noise: float | None) -> Array:
-    """The noise of K x, squared: (nfibre, nwave), infinite in bins that are not seen.
+    """The variance of K x: (nfibre, nwave), infinite in bins without weight.
 
     light: photons per bin; noise: see `smooth`
     """
@@ -233,11 +237,11 @@ def _averaged(bands: Array, spectra: tuple[Array, Array], products: tuple[Array,
               width: int) -> Array:
     """A spectrum x averaged over `width` bins, except at lines, where another spectrum is used.
 
-    spectra: x and the other; products: `seen_of` x; seen: bins with light; error: squared, the noise of K (x - y)
+    spectra: x and the other; products: `seen_of` x; seen: bins with light; error: variance of K (x - y)
 
-    Where K (x - y), the spot-shaped residual that an average y would leave, is above KEEP times its error and what SKEW
-    photons would add to it, there is a line or an edge: there and on the REACH bins on both sides nothing is averaged,
-    and these bins have no part in any average. Lines that are found make others stand out: TURNS times at most.
+    K (x - y) is the spot-shaped residual that an average y would leave. Where it exceeds KEEP errors plus what SKEW
+    photons add to it, there is a line or an edge. These bins, and REACH bins on both sides, are not averaged and take
+    no part in other averages. Without them, further lines may stand out, so the test is made up to TURNS times.
     """
     x, other = spectra
     lines = np.zeros(x.shape, dtype=bool)
@@ -255,10 +259,10 @@ def _averaged(bands: Array, spectra: tuple[Array, Array], products: tuple[Array,
 
 
 def left_by(bands: Array, seen: np.ndarray, width: int) -> Array:
-    """What an average y leaves of the noise of K x in K (x - y), squared: (nfibre, 1), 1 where it follows none.
+    """The variance of K (x - y) relative to that of K x, for an average y: (nfibre, 1), 1 if y follows no noise.
 
-    For bins alike, at the frequency w: K x has the power k(w), sum of the bands, K (x - y) k (1 - k(w) b(w) / k(0))^2,
-    b being that of a box.
+    For uniform bins and the frequency w, K x has the power k(w), the transform of the bands, and K (x - y) has
+    k (1 - k(w) b(w) / k(0))^2, where b is the transform of a box.
     """
     count = np.maximum(seen.sum(axis=1), 1)
     row = (bands * seen).sum(axis=2).T / count[:, None]
@@ -272,11 +276,11 @@ def left_by(bands: Array, seen: np.ndarray, width: int) -> Array:
 
 
 def trusted(normal: Normal, x: Array, share: Array) -> Array:
-    """A spectrum x (nfibre, nwave) that may shine on pixels where the spots themselves do not: as their tails do.
+    """The spectrum x (nfibre, nwave) for light on pixels beyond the spots themselves, such as that of tails.
 
-    Beside masks and at the edge of the CCD good pixels see some bins by their wings alone. The x of such a bin is known
-    to some thousand photons, with that of its neighbours against it: only their sum under the spots is known. There
-    K x / K 1 takes its place, or nothing where there are not even wings.
+    Beside masks and at the edge of the CCD, good pixels see some bins by their wings alone. The x of such a bin may be
+    wrong by 1e5 photons, and that of its neighbours by as much in the other direction: only their sum under the spots
+    is known. There K x / K 1 takes the place of x, or 0 where there are not even wings.
 
     share: (nfibre, nwave) of a spot's light on good pixels: x is kept from HALF on, and counts as 0 below WINGS
     """
@@ -291,24 +295,24 @@ def bands_of(normal: Normal, nwave: int) -> Array:
 
 
 def average(bands: Array, x: Array, known: np.ndarray, width: int) -> Array:
-    """K x / K 1 of only the known bins, averaged over `width` bins; 0 where there is none."""
+    """K x / K 1 of the known bins alone, averaged over `width` bins; 0 where there are none."""
     return over(seen_of(bands, x, known), width)
 
 
 def seen_of(bands: Array, x: Array, known: np.ndarray) -> tuple[Array, Array]:
-    """K x and K 1 of only the known bins, 0 at the others."""
+    """K x and K 1 of the known bins alone, 0 at the others."""
     light, share = multiply(bands, np.where(known, x, 0.0)), multiply(bands, known.astype(float))
     return np.where(known, light, 0.0), np.where(known, share, 0.0)
 
 
 def over(products: tuple[Array, Array], width: int) -> Array:
-    """K x / K 1, see `seen_of`, averaged over `width` bins; 0 where there is none."""
+    """K x / K 1 (see `seen_of`) averaged over `width` bins; 0 where no bin is known."""
     light, share = (sums(array, width) for array in products)
     return np.divide(light, share, out=np.zeros_like(light), where=share > 0)
 
 
 def sums(values: Array, width: int) -> Array:
-    """Sums of `width` elements around each, along the second axis: of parts of 1, 2, 4 elements and so on."""
+    """Sums of `width` elements around each, along the second axis, put together from sums of 1, 2, 4 and so on."""
     half, count = width // 2, values.shape[1]
     part, size, start = np.pad(values, ((0, 0), (half, half))), 1, 0
     out = np.zeros_like(values)
