@@ -1,7 +1,7 @@
-"""The flow of a rank's bundles through a device where there are several passes over an image.
+"""The flow of a rank's bundles through a device, with several passes over an image.
 
-A pass of a piece is queued as a frame of one pass is. What the next pass needs of a bundle lies on the device; the host
-brings what the CPU or another rank has made, and takes what they ask for.
+A pass over a piece is queued like a frame of one pass. What the next pass needs of a bundle stays on the device. The
+host uploads what the CPU or another rank has made, and downloads what these need.
 """
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ class PassFlow(Flow):
 
     @property
     def passes(self) -> pass_plan.Passes:
-        """What they take."""
+        """What the passes need."""
         passes: pass_plan.Passes = self.task.passes
         return passes
 
@@ -96,7 +96,7 @@ class PassFlow(Flow):
         self.queue(image, recorder, DRAFT)
 
     def spread(self) -> None:
-        """The light of all bundles that are known onto the pixels of this rank's; all drafts must have been taken."""
+        """Compute the light of other bundles on the pixels of this rank's. All drafts must have been taken."""
         with self.device.current(self._aside):
             for n in range(len(self.pieces)):
                 self._steps(n, self._aside).add_others()
@@ -105,7 +105,7 @@ class PassFlow(Flow):
             self.device.wait(stream, done)
 
     def put(self, number: int, models: Sequence[Piece], tails: Sequence[Piece]) -> None:
-        """Parts of the light of a bundle of this number in the job, which something else has made."""
+        """Upload parts of a bundle's light that the CPU or another rank has made; number: the bundle's in the job."""
         place = self.passes.numbers.index(number)
         geometry = self.passes.known[place]
         for name, pieces, far in (("models", models, 0), ("tails", tails, self.passes.far)):
@@ -120,7 +120,7 @@ class PassFlow(Flow):
             self.device.finish(self.device.record(self._aside))
 
     def light(self, n: int, b: int) -> Light:
-        """What the first pass has left of bundle b of piece n."""
+        """The light of bundle b of piece n after the first pass."""
         bundle, nfibre, far = self.pieces[n].bundles[b], self.pieces[n].shape.nfibre, self.passes.far
         views, place = self._views[n], self.passes.numbers.index(self.task.mine[bundle])
         found = self._fetch({
@@ -137,8 +137,10 @@ class PassFlow(Flow):
                      np.argwhere(_cut(found["rejected"][0], window)) + window[:2])
 
     def rejected(self, told: Mapping[str, np.ndarray], place: tuple[int, int]) -> IntArray:
-        """(n, 2) y and x of a bundle's rejected pixels, in order of rows, of what is told of its piece; place: (piece,
-        bundle of it)."""
+        """(n, 2) y and x of a bundle's rejected pixels, in order of rows, from what is told of its piece.
+
+        place: (piece, bundle in it)
+        """
         n, b = place
         top, left, *_ = pass_plan.window_of(self.task.geometries[self.pieces[n].bundles[b]])
         words = told["packed"][b]
@@ -150,19 +152,19 @@ class PassFlow(Flow):
         return np.stack([y[order] + top, x[order] + left], axis=1)
 
     def seen(self, n: int, b: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Pixels of bundle b of piece n by the names of past_arrays, (rows, columns) of its cut-out."""
+        """Arrays of past_arrays by name, for bundle b of piece n: (rows, columns) of its cut-out."""
         found = self._fetch({name: getattr(self._views[n], name).part(b, b + 1) for name in names})
         window = pass_plan.window_of(self.task.geometries[self.pieces[n].bundles[b]])
         return {name: _cut(array[0], window) for name, array in found.items()}
 
 
 def _cut(array: np.ndarray, window: Window) -> np.ndarray:
-    """(rows, columns) of a window, of an array of the device."""
+    """The pixels (rows, columns) of a window, from an array of the device (columns, rows)."""
     return np.ascontiguousarray(array[:window[3], :window[2]].T)
 
 
 def _paste(target: np.ndarray, window: Window, piece: Piece) -> None:
-    """A piece into an array of the device (columns, rows), as far as its window reaches."""
+    """Copy a piece into an array of the device (columns, rows), as far as its window reaches."""
     y, x = piece.corner[0] - window[0], piece.corner[1] - window[1]
     rows, columns = min(piece.light.shape[0], window[2] - y), min(piece.light.shape[1], window[3] - x)
     if rows > 0 and columns > 0:

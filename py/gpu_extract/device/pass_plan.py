@@ -1,4 +1,4 @@
-"""What two passes over a rank's bundles take: which light is known, tables of the kernels, memory."""
+"""What two passes over a rank's bundles need: the light that is known, tables of the kernels, memory."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -24,11 +24,12 @@ GATHERED = 64        # partial counts of a bundle that are added up at once
 
 @dataclass(frozen=True)
 class Passes:
-    """What further passes of a rank's bundles take.
+    """What several passes over a rank's bundles need.
 
-    known: all bundles whose light falls on them, their own too, by number in the frame, in order
-    tails: of their spots; kept_cosmics: nothing is rejected; error: of the PSF, in the variance; split: of amplifiers
-    noise: type of the read noise where pixels have their own, None: amplifiers have; core: of spots, outliers.Shape
+    known: all bundles whose light falls on the rank's pixels, its own included; numbers: of these in the frame
+    tails: of their spots; keep_cosmics: no pixel is rejected; error: of the PSF, in the variance
+    split: (y, x) at which the amplifiers meet; core: of spots, see outliers.Shape
+    noise: type of the read noise if each pixel has its own; None if each amplifier has one
     """
 
     known: tuple[BundleGeometry, ...]
@@ -48,8 +49,10 @@ class Passes:
 
 def passes_of(job: Job, mine: Sequence[int], geometries: Sequence[BundleGeometry],
               others: Sequence[tuple[int, BundleGeometry]]) -> Passes | None:
-    """What the passes of a job take; None where there is one. mine, geometries: the rank's bundles; others: of all
-    other ranks."""
+    """What the passes of a job need; None for a single pass.
+
+    mine, geometries: the rank's bundles; others: those of all other ranks
+    """
     if job.noise is None:
         return None
     far = reach_of(job)
@@ -62,7 +65,7 @@ def passes_of(job: Job, mine: Sequence[int], geometries: Sequence[BundleGeometry
 
 
 def noise_type(noise: ReadNoise) -> Any:
-    """In which pixels' read noise comes up; None where amplifiers have it."""
+    """The type in which pixels' read noise is uploaded; None if each amplifier has one number."""
     if noise.values.shape == (2, 2):
         return None
     return np.dtype(np.float32 if noise.values.dtype.kind == "f" and noise.values.dtype.itemsize == 4 else np.float64)
@@ -80,7 +83,7 @@ def window_of(geometry: BundleGeometry, far: int = 0) -> Window:
 
 
 def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
-    """What is the same for all pieces."""
+    """Tables that are the same for all pieces."""
     shape, error = job.shape, outliers.WRONG * job.psferr + job.shape.between
     errors = {name: getattr(outliers, name) for name in ("FAR", "PAIR", "STAY", "GROWN")}
     limits = {**errors, "LENIENT": outliers.LENIENT, "WRONG": error,
@@ -101,7 +104,7 @@ def frame_tables(job: Job, all_of: Passes) -> dict[str, np.ndarray]:
 
 def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry], mine: Sequence[int],
                  cut: tuple[int, int]) -> dict[str, np.ndarray]:
-    """What is the same in every frame of a piece; mine: its bundles' numbers in the frame; cut: rows and columns."""
+    """Tables of a piece, the same in every frame; mine: its bundles' numbers in the frame; cut: rows and columns."""
     ends, sides = (np.zeros((len(geometries), 2, size), dtype=np.int32) for size in cut[::-1])
     for rows, columns, one in zip(ends, sides, geometries, strict=True):
         top, left, high, wide = (int(n) for n in one.cut)
@@ -120,7 +123,7 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
 
 
 def noise_numbers(noise: ReadNoise) -> np.ndarray:
-    """The read noise of the amplifiers, and the square of the one that all pixels have, more or less."""
+    """The read noise of the amplifiers, 0 if each pixel has its own, and the square of the median."""
     four = noise.values.ravel() if noise.values.shape == (2, 2) else np.zeros(smooth.AMPLIFIERS)
     return np.array([*four, noise.median**2], dtype=np.float64)
 
@@ -159,7 +162,7 @@ def shared_arrays(shape: PieceShape) -> Arrays:
 
 
 def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Arrays, Arrays]:
-    """What stays on the device of a rank's bundles from pass to pass, and until the next frame: by fibre, by bundle."""
+    """Arrays of a rank's bundles that the device keeps from pass to pass, until the next frame: by fibre, by bundle."""
     pixels = (bundles, sizes.cut[1], sizes.cut[0])
     return {"past_bright": ((fibres, nwave), np.float64)}, {
         "root": (pixels, np.float64), "light": (pixels, np.float64), "others": (pixels, np.float32),
@@ -168,14 +171,14 @@ def past_arrays(fibres: int, bundles: int, nwave: int, sizes: Sizes) -> tuple[Ar
 
 
 def known_arrays(sizes: Sizes, all_of: Passes) -> Arrays:
-    """The light of all bundles that are known."""
+    """Arrays for the light of all known bundles."""
     count, tails = len(all_of.known), all_of.tails
     return {"models": ((count, sizes.cut[1], sizes.cut[0]), np.float32),
             **({"tails": ((count, *tails.window[::-1]), np.float32)} if tails else {})}
 
 
 def told_of_passes(shape: PieceShape, sizes: Sizes) -> Arrays:
-    """What comes down of a pass beside memory.told_arrays."""
+    """What is downloaded after a pass, in addition to memory.told_arrays."""
     return {"tail_state": ((shape.bundles, gradients.STATE), np.float64),
             "looks": ((shape.bundles, passes.LOOKED), np.float64),       # of past_arrays
             "packed": ((shape.bundles, sizes.cut[1], -(-sizes.cut[0] // 32)), np.uint32)}

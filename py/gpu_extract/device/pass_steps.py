@@ -1,4 +1,4 @@
-"""The steps of a piece in one of two passes, as the kernels they queue. The rules are those of passes/."""
+"""The steps of a piece in one of two passes, as the kernels that they queue. The rules are those of passes/."""
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -21,7 +21,7 @@ from gpu_extract.several.bundles import MOST
 
 @dataclass(frozen=True)
 class PassSteps(Steps):
-    """Steps of a piece in one of several passes; arrays: tables and what is known of all bundles as well."""
+    """Steps of a piece in one of two passes; arrays: those of Steps, tables, and the light of all known bundles."""
 
     passes: Passes
 
@@ -41,7 +41,7 @@ class PassSteps(Steps):
         return self.shape.fibres * self.shape.nwave
 
     def begin(self, turn: Turn) -> None:
-        """The pixels as the pass before leaves them, and which of them it has rejected."""
+        """Weight the pixels by the previous pass, and recall which of them it rejected."""
         a = self.arrays
         for array in (a.looks, a.beyond, a.tail_state, *((a.rejected,) if turn.first else ())):
             self.device.clear(array, self.stream)
@@ -52,17 +52,17 @@ class PassSteps(Steps):
             self.dim(turn)
 
     def weigh(self, turn: Turn) -> None:
-        """Pixels, whitened, with the variance that a model of them expects and without others' light; all good
-        ones, as they are judged."""
+        """Whiten all good pixels, as they are judged: with the variance from a model, without other bundles'
+        light."""
         self._expect(self.passes.error, alone=turn.first)
 
     def dim(self, turn: Turn) -> None:
-        """Weigh by their own light pixels that the pass before misses."""
+        """Weight pixels whose light the previous pass misses by their own light."""
         if not turn.first:
             self._launch(passes.miss, self._pixels, off=missed.FAR)
 
     def _expect(self, error: float, *, alone: bool, bare: bool = False) -> None:
-        """alone: no other light is known of; bare: nor a model."""
+        """Whiten pixels; alone: without expected or other bundles' light; bare: with the pixels' own as the model."""
         unknown = {"expected": None, "others": None} if alone else {}
         self.whiten()
         kind = 8 if self.passes.noise is None else self.passes.noise.itemsize
@@ -70,8 +70,10 @@ class PassSteps(Steps):
                      brightest=outliers.BRIGHTEST, **unknown)
 
     def look(self, turn: Turn, own: DeviceArray, numbers: DeviceArray | None = None) -> None:
-        """Reject what stands out from a model, and take back what does not; numbers: of a pass's first look, where the
-        models lie by number."""
+        """Reject pixels that stand out from a model, and restore those that do not.
+
+        numbers: in the first look of a pass, the places of the bundles' models
+        """
         bundles, model = self.shape.bundles, {"own": own, "numbers": numbers}
         asked: dict[str, Any] = {"limits": "first_limits", "expected": None, "others": None} if turn.first else {}
         if turn.first:      # judges by read noise and the pixels' own light
@@ -98,9 +100,11 @@ class PassSteps(Steps):
         self._add_parts("tallied", "some_tallies", bundles, some)
 
     def solve_anew(self, turn: Turn, tables: PsfTables, ridge: float) -> None:
-        """Spots, normal equations and x, again as long as pixels stand out from what came of it: passes.ROUNDS times at
-        most. `numbers` and `touch` come before."""
-        a, own = self.arrays, self.arrays.chi.seen_as(self.arrays.others.shape, np.float32)  # chi: its turn comes later
+        """Spots, normal equations and x, repeated while pixels stand out from the model: passes.ROUNDS times at most.
+
+        `numbers` and `touch` must come first.
+        """
+        a, own = self.arrays, self.arrays.chi.seen_as(self.arrays.others.shape, np.float32)  # chi is unused so far
         count = 1 if self.passes.keep_cosmics else ROUNDS
         if count > 1 and not turn.first:
             self.look(turn, a.models, a.numbers_of)
@@ -121,8 +125,11 @@ class PassSteps(Steps):
         self._launch(passes.lessen_x, self._bins, change=change, most=MOST)
 
     def take_tails(self, turn: Turn) -> None:
-        """The light of the bundle's own tails out of x: of the first pass all that it puts on the pixels, of the other
-        one what it has more of it than the first, out of the pixels too."""
+        """Subtract the light of the bundle's own tails from x.
+
+        In the first pass that is all of it. In the second it is the change since the first, which is subtracted from
+        the pixels as well.
+        """
         every = self.passes.tails
         if every is None:
             return
@@ -138,11 +145,11 @@ class PassSteps(Steps):
             self._launch(tails.dim, self._pixels, tails="tail_now")
 
     def _trust(self, target: str, x: str) -> None:
-        """What tails are made of, of spectra."""
+        """The part of a spectrum of which tails are made: variance.trusted."""
         self._launch(tails.trust, self._bins, y=target, x=x, known="sums", half=variance.HALF, wings=variance.WINGS)
 
     def _take(self, light: str, numbers: str | None) -> None:
-        """Out of x what it has of some tails; `change` is that."""
+        """Subtract from x what some tails add to it; that is kept in `change`."""
         a = self.arrays
         self._launch(tails.sum_under, self._bins, sums="rhs", tails=light, numbers=numbers, known="sums")
         self.answer(a.change, a.rhs, a.tail_state, again=True)
@@ -150,8 +157,10 @@ class PassSteps(Steps):
 
     def _tails(self, every: Tails, step: int, of: tuple[str | None, float], to: tuple[str, str | None], *,
                added: bool = False) -> None:
-        """Those of sign (bright - before), of: (before, sign), the smooth part on nodes `step` pixels apart; added to
-        what is there, or not."""
+        """The tails of sign (bright - before), with the smooth part on nodes `step` pixels apart.
+
+        of: (before, sign); to: (array, numbers); added: to what the array contains
+        """
         used = [(k, layer) for k, layer in enumerate(every.layers) if layer.every in (1, step)]
         for k, layer in used:
             self._layer(every, layer, k, of)
@@ -178,8 +187,8 @@ class PassSteps(Steps):
                      tall=ny / layer.every, wide=nx / layer.every, stamped=int(layer.stamped), **of, **drawn)
 
     def draft(self) -> None:
-        """What is left to the last pass: model, x, what a smoothed spectrum is expected to put on the pixels, and which
-        of them are rejected."""
+        """What the last pass needs: model, x for tails, the light expected from a smoothed spectrum, and which pixels
+        are rejected."""
         y = self._smooth()
         self._launch(passes.recall, self._pixels, target="past_rejected")
         self._light(passes.shine, light="models", numbers="numbers_of")
@@ -188,7 +197,7 @@ class PassSteps(Steps):
             self._trust("past_bright", "x")
 
     def _smooth(self) -> DeviceArray:
-        """variance.smooth of a spectrum whose pixels were weighed by read noise alone, in vectors of the iteration."""
+        """variance.smooth of a spectrum whose pixels were weighted by read noise alone, in the iteration's vectors."""
         a, shape, bins = self.arrays, self.shape, self._bins
         one, other, error, left = (a.vectors.part(v, v + 1) for v in (2, 3, 4, 5))
         self._average(one, None, None, variance.WIDTHS[0])
@@ -220,14 +229,16 @@ class PassSteps(Steps):
 
     def _average(self, target: DeviceArray, other: DeviceArray | None, lines: str | None, width: int,
                  x: DeviceArray | str = "x") -> None:
-        """The average of x over `width` bins, but for lines, where another spectrum is taken."""
+        """The average of x over `width` bins, except at lines, where another spectrum is used."""
         blurred = self.arrays.vectors.part(0, 2)
         self._launch(smooth.blur, self._bins, blurred=blurred, x=x, lines=lines)
         self._launch(smooth.average, self._bins, y=target, blurred=blurred, other=other, lines=lines, width=width)
 
     def _share(self, left: DeviceArray, error: DeviceArray, more: DeviceArray) -> None:
-        """shared_lines.shared_lines: x without the light of lines that other fibres show (left), and what more noise
-        that has; error: of K x, squared. What was blurred before is that of x."""
+        """shared_lines.shared_lines: left = x without the light that other fibres show; more: the noise of that light.
+
+        error: variance of K x. The blurred spectrum must be that of x.
+        """
         a, shape, bins, width = self.arrays, self.shape, self._bins, variance.WIDTHS[-1]
         (base, rest, like), common = (a.vectors.part(v, v + 1) for v in range(3)), shape.bundles * shape.nwave
         high, wide = self.passes.core
@@ -253,10 +264,10 @@ class PassSteps(Steps):
                      least=shared_lines.LEAST)
 
     def tell(self) -> None:
-        """Which pixels are rejected, in bits."""
+        """Pack the rejected pixels into bits."""
         words = -(-self.sizes.cut[0] // 32)
         self._launch(passes.pack, self.shape.bundles * self.sizes.cut[1] * words, words=words)
 
     def add_others(self) -> None:
-        """What all other bundles put on the pixels, after a pass over all of them."""
+        """Add up the light of all other bundles on the pixels, after a pass over all bundles."""
         self._launch(passes.add_others, self._pixels, numbers="numbers_of")

@@ -1,4 +1,4 @@
-"""Tails of a piece's spots: what kernels of text/tails.h are told, made once for a PSF. The rules are crosstalk's."""
+"""Tails of a piece's spots: tables for the kernels of text/tails.h, made once for a PSF, by the rules of crosstalk."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from gpu_extract.passes import crosstalk
 class Layer:
     """A part of all tails: from some sources, on some pixels, up to a distance.
 
-    every: pixels from node to node, 1: all of them; nodes: of a table; reach: pixels from a source
+    every: pixels from node to node, 1 for all pixels; nodes: of a table; reach: pixels from a source
     stamped: whether the sources are spots, which have stamps
-    parts: of a table: how much of the tail and of its smooth part beyond the stamp, and of that on it
-    taps: sources that a bin adds to; count: most sources of a fibre
+    parts: factors in a table: of the tail and of its smooth part beyond the stamp, and of the smooth part on the stamp
+    taps: sources to which a bin contributes; count: largest number of sources of a fibre
     """
 
     every: int
@@ -37,7 +37,7 @@ class Layer:
         return -(-self.count // tails.STRETCH)
 
     def grid(self, window: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns for pixels of a window."""
+        """Rows and columns of nodes for a window."""
         rows, columns = window if self.every == 1 else (((n - 1) // self.every + 4) for n in window)
         return rows, columns
 
@@ -46,7 +46,7 @@ class Layer:
 class Tails:
     """The layers of tails: of all pixels; of the smooth part, once for tails and once for changes of them.
 
-    window: rows and columns that hold every bundle's pixels with tails; far: of these beyond the cut-out on each side
+    window: rows and columns that hold every bundle's pixels with tails; far: pixels beyond the cut-out on each side
     """
 
     layers: tuple[Layer, ...]
@@ -55,12 +55,12 @@ class Tails:
 
 
 def reach_of(job: Job) -> int:
-    """Pixels beyond a bundle's that its tails reach."""
+    """Distance in pixels that tails reach beyond a bundle's pixels."""
     return 0 if job.psf.tail is None else math.ceil(job.config.tail_radius)
 
 
 def tails_of(job: Job, geometries: Sequence[BundleGeometry], known: Sequence[BundleGeometry]) -> Tails | None:
-    """The tails of some bundles; None where there are none. known: all whose tails are kept."""
+    """The tails of some bundles; None if there are none. known: all bundles whose tails are kept."""
     psf, radius, nwave = job.psf, job.config.tail_radius, len(job.plan.extended)
     if psf.tail is None or radius == 0:
         return None
@@ -78,7 +78,7 @@ def tails_of(job: Job, geometries: Sequence[BundleGeometry], known: Sequence[Bun
 
 
 def tables_of(job: Job, geometries: Sequence[BundleGeometry], layer: Layer, every: Tails) -> dict[str, np.ndarray]:
-    """What a layer of a piece's bundles is made of: sources, ranges, forms and rulers of tables, bins of a source."""
+    """Tables of a layer for a piece's bundles: sources, their ranges, forms and rulers of tails, weights of bins."""
     sources, ranges, shapes, of_tables, weights = zip(*(_of_bundle(job, geometry, layer, every)
                                                         for geometry in geometries), strict=True)
     together = np.array([len(one) for one in weights], dtype=np.int64)
@@ -89,7 +89,7 @@ def tables_of(job: Job, geometries: Sequence[BundleGeometry], layer: Layer, ever
 
 def _of_bundle(job: Job, geometry: BundleGeometry, layer: Layer,
                every: Tails) -> tuple[Array, np.ndarray, Array, Array, Array]:
-    """The same of one bundle: sources, ranges, forms, rulers, and weights (bins of a source, taps)."""
+    """The same for one bundle: sources, ranges, forms, rulers, and weights (bins of a source, taps)."""
     psf, tail = job.psf, job.psf.tail
     whole: crosstalk.Place = geometry.fibres, job.plan.extended
     place, weights = whole, np.ones((1, 1))

@@ -1,9 +1,9 @@
-// Kernels of further passes over an image: the pixels' weight from a model, and pixels that stand out from it. The same
-// rules as in gpu_extract.passes, a lane for each pixel.
+// Kernels of further passes over an image: the pixels' weight from a model, and pixels that stand out from it. The rules are
+// those of gpu_extract.passes. Each pixel has a lane.
 //
-// What is known of all bundles lies bundle by bundle in the order of the frame; numbers: places there of a piece's
-// bundles. Pixels are (bundles, columns, rows) of the cut-outs, as everywhere. gate: of fibres: 0 where the bundle may
-// still change.
+// The light of all known bundles lies bundle by bundle in the order of the frame; numbers: places of a piece's bundles in
+// this order. Pixels are (bundles, columns, rows) of the cut-outs, as everywhere. gate: one number per fibre, 0 where the
+// bundle may still change.
 #pragma once
 #include "quality.h"
 
@@ -22,10 +22,10 @@ struct Spot {
 
 LANE index place_of(const index *numbers, index b) { return numbers ? numbers[b] : b; }
 
-// others = what all other bundles put on a pixel, and all bundles' tails, in single precision and in order of bundles.
+// others = light of all other bundles and of all bundles' tails on a pixel, in single precision and in order of bundles.
 //
-// models: (known, columns, rows), tails: (known, tail_columns, tail_rows) or null: of the bundles that are known; windows,
-// reaches: (known, 4), which pixels these are
+// models: (known, columns, rows), tails: (known, tail_columns, tail_rows) or null: of the known bundles; windows, reaches:
+// (known, 4) the pixels of models and of tails: top, left, rows, columns
 BLOCK(128) void add_others(index n, float *others, const float *models, const float *tails, const index *windows,
                            const index *reaches, const index *cuts, const index *numbers, index known, index rows,
                            index columns, index tail_rows, index tail_columns)
@@ -44,10 +44,10 @@ BLOCK(128) void add_others(index n, float *others, const float *models, const fl
 }
 
 // root = 1 / sigma and light = (pix - others) / sigma, sigma^2 = noise^2 + max(m, 0) + (error m)^2, m the light of all:
-// passes.simd_pixels.weigh. expected, others: null before the first pass; noise: of the pixels as they come up, one
-// number each, or null; then noises has those of the amplifiers: low and high y, low and high x, which meet at a split.
-// bare: m is the pixel's own light instead: passes.outliers.by_own_light. sides: (2, rows) first and end of the columns
-// that are the bundle's own, passes.sides; the others are masked.
+// passes.simd_pixels.weigh. expected, others: null in the first pass. noise: read noise of each pixel, as uploaded, or null;
+// then noises has that of the amplifiers (low and high y, low and high x), which meet at split_y and split_x. bare: m is the
+// pixel's own light instead (passes.outliers.by_own_light). sides: (2, rows) first and end of the bundle's own columns
+// (passes.sides); pixels beyond them are masked.
 template <typename Real>
 BLOCK(256) void expect(index n, double *root, double *light, const float *expected, const float *others,
                        const Real *noise, const double *noises, const index *cuts, const index *places,
@@ -74,25 +74,24 @@ BLOCK(256) void expect(index n, double *root, double *light, const float *expect
     root[n] = now;
 }
 
-// What a look says of a bundle: pixels whose rejection it changed, whether so many stand out that none is rejected.
+// Results of a look at a bundle: number of pixels whose rejection it changed, whether so many stand out that none is rejected.
 enum Looked { CHANGES, HOPELESS, LOOKED };
-// What a look asks: see passes.outliers; then the brightest light's share that the model may be wrong by, and of a spot in
-// each direction what is beside its brightest pixel.
+// Limits of a look: see passes.outliers. WRONG: the model's possible error, as a share of the brightest light nearby. The last
+// four: what a spot has beside its brightest pixel, as a share of it, in each direction.
 enum Limit { FAR, PAIR, STAY, GROWN, LENIENT, WRONG, UP, ACROSS, FALLING, RISING, LIMITS };
-// What is seen of a pixel: of all of them these four are counted in a bundle (stands out, by more than may be wrong, good,
-// good where the model has all the light) ...
+// Marks of a pixel. The first four are counted in a bundle: stands out, by more than the model may be wrong, good, good where
+// the model has all the light ...
 constexpr int STANDS = 1, HIGH = 2, GOOD_PIXEL = 4, SURE = 8, COUNTED = 4;
-// ... narrow and alone, and by itself high enough; rejected before and still above, and by itself high enough.
+// ... narrow and alone, and high enough by itself; rejected before and still above, and high enough by itself.
 constexpr int SHARP = 16, SHARP_ALONE = 32, KEPT = 64, KEPT_ALONE = 128;
-constexpr int SEED = 1, STAYS = 2;          // of a pixel among its neighbours
-constexpr int OUT = 1, CHANGED = 2;         // of a pixel in the end
+constexpr int SEED = 1, STAYS = 2;          // a pixel among its neighbours
+constexpr int OUT = 1, CHANGED = 2;         // a pixel in the end
 
-// Where the Poisson part of a variance is at least this, up to which t counts are Gaussian, Newton's steps: as in
-// passes.outliers.
+// Least Poisson part of a variance; t up to which counts are Gaussian; number of Newton steps: as in passes.outliers.
 constexpr double FEWEST = 0.05, GAUSSIAN = 1e-3;
 constexpr int STEPS = 12;
 
-// How many errors of a Gaussian are exceeded as rarely as an excess: passes.outliers.rarity.
+// The Gaussian errors that are exceeded as rarely as an excess: passes.outliers.rarity.
 LANE double rarity(double excess, double root, double lit)
 {
     double height = excess * root, light = larger(lit, FEWEST), rest = larger(1.0 / (root * root) - light, 0.0);
@@ -106,8 +105,8 @@ LANE double rarity(double excess, double root, double lit)
     return smaller(sqrt(rest * t * t + 2.0 * light * (t * exp(t) - exp(t) + 1.0)), height);
 }
 
-// A pixel among others, as a look sees them; own: the bundle's model; expected, others: the light in the variance, or null:
-// all noise is Gaussian; ends: (2, columns): first and end of the rows whose light it has.
+// Pixels as a look sees them. own: the bundle's model; expected, others: the light in the variance, or null if all noise is
+// Gaussian; ends: (2, columns) first and end of the rows whose light the model contains.
 struct Neighbours {
     const double *root, *light, *limits;
     const float *own, *expected, *others;
@@ -152,7 +151,7 @@ struct Neighbours {
         }
         return found;
     }
-    // Whether half of the height is above the middle one of the pixels two away, the lower of two.
+    // Whether the median of the pixels two away (the lower of two) has less than half of the excess.
     LANE bool alone(int row, int column, double top) const
     {
         int known = 0;
@@ -187,7 +186,7 @@ LANE Neighbours neighbours(index b, const double *root, const double *light, con
             (int)reach, Cut(cuts, b)};
 }
 
-// marks: of each pixel by itself; rejected: of the look before.
+// marks: of each pixel by itself; rejected: by the previous look.
 BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const double *light, const float *own,
                          const index *numbers, const float *expected, const float *others,
                          const signed char *rejected, const int *gate, const int *ends, const double *limits,
@@ -217,8 +216,8 @@ BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const 
     marks[n] = (signed char)found;
 }
 
-// counts = how many pixels of a bundle have each of the first COUNTED marks: parts (bundles, COUNTED, lookers), of pixels
-// c, c + lookers, ...
+// parts (bundles, COUNTED, lookers) = how many of the pixels c, c + lookers, ... of a bundle have each of the first COUNTED
+// marks.
 BLOCK(128) void tally(index n, double *parts, const signed char *marks, index pixels, index lookers)
 {
     index b = n / lookers, c = n % lookers;
@@ -233,7 +232,7 @@ BLOCK(128) void tally(index n, double *parts, const signed char *marks, index pi
         parts[(b * COUNTED + k) * lookers + c] = total[k];
 }
 
-// Whether any pixel beside one has a mark.
+// Whether any neighbour of a pixel has a mark.
 LANE bool beside(const signed char *marks, const Spot &mine, index n, index rows, int mark)
 {
     bool found = false;
@@ -261,7 +260,7 @@ BLOCK(128) void pair_up(index n, signed char *seeds, const signed char *marks, c
     seeds[n] = (signed char)found;
 }
 
-// rejected: seeds, their neighbours that lie above the model too, and those that stay; none where a bundle is hopeless.
+// rejected: seeds, their neighbours that also lie above the model, and those that stay; none where a bundle is hopeless.
 BLOCK(128) void reject(index n, signed char *rejected, const signed char *seeds, const double *root, const double *light,
                        const float *own, const index *numbers, const float *expected, const float *others,
                        const double *looks, const int *gate, const int *ends, const double *limits, const index *cuts,
@@ -281,7 +280,7 @@ BLOCK(128) void reject(index n, signed char *rejected, const signed char *seeds,
     rejected[n] = (signed char)((out ? OUT : 0) | (out != ((rejected[n] & OUT) != 0) ? CHANGED : 0));
 }
 
-// Bundle by bundle, counts (bundles, COUNTED): where more pixels stand out than `most` of the good ones, the model is wrong; ...
+// Bundle by bundle, from counts (bundles, COUNTED): if more than `most` of the good pixels stand out, the model is wrong. ...
 BLOCK(32) void despair(index n, double *looks, const int *gate, const double *counts, index nfibre, double most)
 {
     const double *seen = counts + n * COUNTED;
@@ -289,7 +288,7 @@ BLOCK(32) void despair(index n, double *looks, const int *gate, const double *co
         looks[n * LOOKED + HOPELESS] = 1.0;
 }
 
-// ... after a look: what it changed; one that changed nothing is the last, but for one before the bundle is solved ...
+// ... After a look: what it changed. A look that changes nothing is the last, except for one before the bundle is solved. ...
 BLOCK(32) void end_look(index n, double *looks, int *gate, const double *counts, index first, index nfibre)
 {
     const double *seen = counts + n * COUNTED;
@@ -300,7 +299,7 @@ BLOCK(32) void end_look(index n, double *looks, int *gate, const double *counts,
         gate[n * nfibre + f] = !first && seen[1] == 0.0;
 }
 
-// ... and before one: whether the one before changed nothing.
+// ... Before a look: whether the previous one changed nothing.
 BLOCK(32) void ask_again(index n, const double *looks, int *gate, index nfibre)
 {
     const double *mine = looks + n * LOOKED;
@@ -309,17 +308,17 @@ BLOCK(32) void ask_again(index n, const double *looks, int *gate, index nfibre)
         gate[n * nfibre + f] = done;
 }
 
-// Which pixels a pass has rejected, for the next one.
+// The pixels that a pass has rejected, for the next one.
 BLOCK(256) void recall(index n, signed char *target, const signed char *rejected) { target[n] = rejected[n] & OUT; }
 
-// Rejected pixels are masked.
+// Mask rejected pixels.
 BLOCK(256) void strike(index n, double *root, double *light, const signed char *rejected)
 {
     if (rejected[n] & OUT)
         root[n] = light[n] = 0.0;
 }
 
-// Pixels above the light expected by more than noise, but for hits, have the weight of their own light: passes.missed.
+// Pixels above the expected light by more than noise, except for hits, are weighted by their own light: passes.missed.
 BLOCK(64) void miss(index n, double *root, double *light, const float *expected, const float *others,
                     const signed char *rejected, const int *ends, const double *limits, const index *cuts, index rows,
                     index columns, index reach, double off)
@@ -338,7 +337,7 @@ BLOCK(64) void miss(index n, double *root, double *light, const float *expected,
     light[n] *= less;
 }
 
-// The light of a piece's bundles in single precision, as the pixels lie; of them the ones in `numbers`, see place_of.
+// The light of a piece's bundles in single precision, in the order of the pixels, at the places in `numbers` (place_of).
 BLOCK(320) void shine(index n, float *light, const index *numbers, const int *near, const int *ranges, const float *single,
                       const double *lit, const index *origins, const index *cuts, index nfibre, index nx, index ny,
                       index nwave, index rows, index columns, index fibres)
@@ -350,7 +349,7 @@ BLOCK(320) void shine(index n, float *light, const index *numbers, const int *ne
             out[(mine.column + c) * rows + mine.row] = mine.within(c) ? (float)mine.light[c] : 0.0f;
 }
 
-// Which pixels are rejected, a bit for each, 32 rows of a column in one number: (bundles, columns, words).
+// Rejected pixels, one bit each, 32 rows of a column in one number: (bundles, columns, words).
 BLOCK(64) void pack(index n, unsigned *packed, const signed char *rejected, index rows, index words)
 {
     int first = (int)(n % words) * 32;
@@ -361,7 +360,7 @@ BLOCK(64) void pack(index n, unsigned *packed, const signed char *rejected, inde
     packed[n] = bits;
 }
 
-// x less a change of it (or null), and which bins are, or were, beyond what a model can be made of.
+// x less a change of it (or null); beyond: bins that are, or were, too large for a model.
 BLOCK(128) void lessen_x(index n, double *x, signed char *beyond, const double *change, double most)
 {
     double value = x[n] - (change ? change[n] : 0.0);

@@ -1,15 +1,15 @@
-// Kernels: lines that all fibres of a bundle show, as passes.shared_lines; lanes along wavelength.
+// Kernels: lines that all fibres of a bundle show, as in passes.shared_lines; lanes along wavelength.
 //
-// Vectors are (fibres, nwave); mean, common and lines of a bundle (bundles, nwave). sure: of each bin, whether its x tells
-// of lines, whether it is part of averages, and whether its average is known; in marks whether all of its spot's core is
-// good.
+// Vectors are (fibres, nwave). mean, common and lines belong to bundles: (bundles, nwave). sure holds bits for each bin:
+// KNOWN, its x is used for lines; PARTLY, it is part of averages; BASED, its average is known. In marks, ENTIRE says that
+// all of its spot's core is good.
 #pragma once
 #include "smooth.h"
 
 constexpr signed char KNOWN = 1, PARTLY = 2, BASED = 4, ENTIRE = 8;
 
-// marks = PARTLY where `half` of the pixels of a spot's core are good, ENTIRE where all are. high, wide: rows and columns
-// from the middle of a spot to the core's edge.
+// marks = PARTLY where at least `half` of the pixels of a spot's core are good, ENTIRE where all are. high, wide: rows and
+// columns from the middle of a spot to the edge of its core.
 BLOCK(64) void mark_good(index n, signed char *marks, const double *root, const int *y0, const int *x0, const index *cuts,
                          index nfibre, index nx, index ny, index nwave, index rows, index columns, index high, index wide,
                          double half)
@@ -25,8 +25,8 @@ BLOCK(64) void mark_good(index n, signed char *marks, const double *root, const 
     marks[n] = (count >= half * tall * broad ? PARTLY : 0) | (count == tall * broad ? ENTIRE : 0);
 }
 
-// sure of marks: KNOWN where all bins within `reach` are ENTIRE, BASED where more than half of `width` bins are PARTLY;
-// filled = x where it is KNOWN, elsewhere K x / K 1. blurred: as smooth.h has them.
+// sure from marks: BASED where more than half of `width` bins are PARTLY, KNOWN where moreover all bins within `reach` are
+// ENTIRE; filled = x where KNOWN, elsewhere K x / K 1. blurred: see smooth.h.
 BLOCK(64) void settle(index n, signed char *sure, double *filled, const signed char *marks, const double *blurred,
                       const double *x, const double *sums, index reach, index width, index nwave, index bins)
 {
@@ -42,7 +42,7 @@ BLOCK(64) void settle(index n, signed char *sure, double *filled, const signed c
     filled[n] = entire && based ? x[n] : blurred[bins + n] > 0.0 ? blurred[n] / blurred[bins + n] : 0.0;
 }
 
-// base = the average over `width` bins, of those that are PARTLY; rest = x less that, where it is seen.
+// base = the average over `width` bins, of those that are PARTLY; rest = x less that, 0 in bins without weight.
 BLOCK(64) void lift_off(index n, double *base, double *rest, const double *filled, const double *x, const signed char *sure,
                         const double *sums, index width, index nwave)
 {
@@ -58,7 +58,7 @@ BLOCK(64) void lift_off(index n, double *base, double *rest, const double *fille
     rest[n] = sums[n] > 0.0 ? x[n] - base[n] : 0.0;
 }
 
-// seen = K times a spectrum of each fibre, or of each bundle: of `alike` fibres.
+// seen = K times a spectrum; `alike` fibres have it in common: 1, or all of a bundle.
 BLOCK(32) void see_rest(index n, double *seen, const double *rest, const double *icov, index nd, index hw, index nwave,
                         index alike)
 {
@@ -87,8 +87,8 @@ BLOCK(32) void weigh_fibre(index n, double *fibre_weight, const double *error, c
     fibre_weight[n] = total / larger(count, 1);
 }
 
-// common (bundles, nwave) = whether the sum over the fibres of what spots see, weighed by K_jj / error, is more than `most`
-// times (a square) its error.
+// common (bundles, nwave) = whether the square of the sum over the fibres of what spots see, weighted by K_jj / error,
+// exceeds `most` times its variance.
 BLOCK(64) void find_lines(index n, signed char *common, const double *seen, const double *error, const signed char *sure,
                           const double *icov, index nfibre, index nd, index hw, index nwave, double most)
 {
@@ -103,7 +103,7 @@ BLOCK(64) void find_lines(index n, signed char *common, const double *seen, cons
     common[n] = total * total > most * noise;
 }
 
-// mean (bundles, nwave) = of `rest` over the fibres, weighed, where there is a line within `reach` bins; lines: whether.
+// mean (bundles, nwave) = weighted mean of `rest` over fibres, 0 away from lines; lines: whether one is within `reach` bins.
 BLOCK(64) void mean_line(index n, double *mean, signed char *lines, const double *rest, const signed char *common,
                          const signed char *sure, const double *fibre_weight, index reach, index nfibre, index nwave)
 {
@@ -122,7 +122,7 @@ BLOCK(64) void mean_line(index n, double *mean, signed char *lines, const double
     mean[n] = line && share > 0.0 ? light / share : 0.0;
 }
 
-// bundle_lines (bundles) = whether there is a line, and was one `before`.
+// bundle_lines (bundles) = whether there is a line; with `before`, whether there also was one the previous time.
 BLOCK(32) void any_line(index n, int *bundle_lines, const signed char *lines, index before, index nwave)
 {
     bool any = false;
@@ -132,7 +132,7 @@ BLOCK(32) void any_line(index n, int *bundle_lines, const signed char *lines, in
     bundle_lines[n] = any && (!before || bundle_lines[n]);
 }
 
-// fibre_gain = how bright a fibre's lines are in terms of the mean, by least squares, with the weight `before` of 1.
+// fibre_gain = a fibre's lines relative to the mean, by least squares, with the prior 1 of weight `before`.
 BLOCK(32) void find_gain(index n, double *fibre_gain, const double *seen, const double *like, const double *mean,
                          const double *error, const signed char *sure, const double *icov, index nfibre, index nd, index hw,
                          index nwave, double before)
@@ -149,8 +149,8 @@ BLOCK(32) void find_gain(index n, double *fibre_gain, const double *seen, const 
     fibre_gain[n] = larger(before + own, 0.0) / (before + larger(all, 0.0));
 }
 
-// found: bins of fibres that deviate from the mean by more than `most` (a square) of their error, and by `loudest` (a square)
-// of the largest deviation of all fibres; what is seen becomes the deviations' squares.
+// found: bins in which a fibre's squared deviation from the mean exceeds `most` times its variance, and is at least `loudest`
+// of the largest of all fibres; seen becomes the squared deviations.
 BLOCK(64) void deviate(index n, signed char *found, double *seen, const double *like, const double *error,
                        const signed char *sure, const double *fibre_gain, index nfibre, index nwave, double most,
                        double loudest)
@@ -166,7 +166,7 @@ BLOCK(64) void deviate(index n, signed char *found, double *seen, const double *
         found[at] = seen[at] > most && seen[at] >= loudest * largest;
 }
 
-// sure, without bins within `reach` of those that were found; filled = x where it is KNOWN, elsewhere what the mean says.
+// Bins within `reach` of those found are no longer KNOWN; filled = x where KNOWN, elsewhere base plus gain times mean.
 BLOCK(64) void leave_bins(index n, signed char *sure, double *filled, const signed char *found, const double *x,
                           const double *base, const double *mean, const double *fibre_gain, index reach, index nfibre,
                           index nwave)
@@ -192,8 +192,8 @@ BLOCK(32) void find_level(index n, double *fibre_level, const double *base, cons
     fibre_level[n] = total / larger(count, 1);
 }
 
-// left = x without the light that the other fibres say, where they know `least` times as much; more: of its noise, squared,
-// relative to that of x.
+// left = x without the light known from other fibres, where they have `least` times the information; more: the squared noise
+// of that light, relative to that of x.
 BLOCK(64) void take_shared(index n, double *left, double *more, const double *x, const double *rest, const double *base,
                            const signed char *sure, const signed char *lines, const int *bundle_lines,
                            const double *fibre_weight, const double *fibre_gain, const double *fibre_level, index nfibre,
@@ -222,8 +222,8 @@ BLOCK(64) void take_shared(index n, double *left, double *more, const double *x,
     }
 }
 
-// y += what of x is not left.
+// y += the light of x that is not in left.
 BLOCK(128) void put_back(index n, double *y, const double *x, const double *left) { y[n] += x[n] - left[n]; }
 
-// error: of what is left, squared, whose noise is more.
+// error: squared, with the noise of the light that was subtracted.
 BLOCK(128) void doubt_more(index n, double *error, const double *more) { error[n] *= 1.0 + more[n]; }

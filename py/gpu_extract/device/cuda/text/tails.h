@@ -1,20 +1,20 @@
-// Kernels: tails of spots beyond their stamps, as passes.crosstalk; and what they take from spectra.
+// Kernels: tails of spots beyond their stamps, as in passes.crosstalk, and their share in spectra.
 //
-// Sources are spots, or some that stand for several of them: (fibres, sources), in order along a trace. A tail is a table
-// of its height against r2 for every STRETCH sources of a fibre, first beyond the stamp, then on it. Pixels, or nodes of a
-// grid of every so many-th pixel, are (bundles, columns, rows) of windows that reach beyond the cut-outs.
+// Sources are spots, or fewer sources that stand for several spots each: (fibres, sources), in order along a trace. A tail is
+// a table of its height against r2 for every STRETCH sources of a fibre, first beyond the stamp, then on it. Pixels, or nodes
+// of a grid of every n-th pixel, are (bundles, columns, rows) of windows that reach beyond the cut-outs.
 #pragma once
 #include "smooth.h"
 
-// Of a bundle: what the tables need: distance of two nodes, r2 below which a tail's smooth part is its Taylor polynomial,
-// r2 at which it has faded out.
+// Of a bundle, for its tables: distance between nodes, r2 below which a tail's smooth part is its Taylor polynomial, r2 at
+// which the tail has faded out.
 enum Ruler { NODE, JOIN, END_R2, RULERS };
-// Of a source: place on the grid, the scales' squares there, first row and column of its stamp, amplitude.
+// Of a source, in steps of the grid: place, squared scales, first row and column of its stamp; amplitude.
 enum Source { SOURCE_Y, SOURCE_X, SCALE_Y, SCALE_X, FIRST_ROW, FIRST_PIXEL, AMPLITUDE, SOURCES };
 constexpr int STRETCH = 128;
 
-// tables (groups, 2, nodes): beyond the stamp `whole` times the tail and `smooth` times its smooth part, on it `held` times
-// that. shapes (groups, 2): core squared and power of each; rulers: (bundles, RULERS); fade: (1 - FADE^2) of crosstalk.
+// tables (groups, 2, nodes) = beyond the stamp `whole` times the tail plus `smooth` times its smooth part; on the stamp `held`
+// times the smooth part. shapes (groups, 2): squared core, power; rulers: (bundles, RULERS); fade: 1 - FADE^2 of crosstalk.
 BLOCK(64) void tabulate(index n, double *tables, const double *shapes, const double *rulers, index nodes, index groups,
                         double fade, double whole, double smooth, double held)
 {
@@ -39,8 +39,8 @@ BLOCK(64) void tabulate(index n, double *tables, const double *shapes, const dou
     tables[(group * 2 + 1) * nodes + node] = held * inner * fading;
 }
 
-// The sum over a spot's pixels, those on its bundle's cut-out, of its light times what `value` says of a pixel: its place
-// in arrays, row, column.
+// The sum over a spot's pixels on its bundle's cut-out of its light times `value` of a pixel, a function of the pixel's place
+// in arrays, row and column.
 template <typename Value>
 LANE double sum_of_spot(const float *single, index spot, int y0, int x0, const Cut &cut, index nx, index ny, index rows,
                         index columns, index b, Value value)
@@ -56,7 +56,7 @@ LANE double sum_of_spot(const float *single, index spot, int y0, int x0, const C
     return total;
 }
 
-// share = of each spot's light that falls on good pixels.
+// share = share of each spot's light that falls on good pixels.
 BLOCK(64) void share_good(index n, double *share, const double *root, const float *single, const double *scale,
                           const int *y0, const int *x0, const index *cuts, index nfibre, index nx, index ny, index nwave,
                           index rows, index columns)
@@ -67,7 +67,7 @@ BLOCK(64) void share_good(index n, double *share, const double *root, const floa
         rows, columns, b, [=](index at, int, int) { return root[at] > 0.0 ? 1.0 : 0.0; });
 }
 
-// y = what tails are made of, of spectra x, as variance.trusted; known: of which the first (fibres, nwave) are weights.
+// y = the part of spectra x of which tails are made, as in variance.trusted; the first (fibres, nwave) of known are weights.
 BLOCK(64) void trust(index n, double *y, const double *x, const double *share, const double *known, const double *icov,
                      index nd, index hw, index nwave, double half, double wings)
 {
@@ -83,9 +83,9 @@ BLOCK(64) void trust(index n, double *y, const double *x, const double *share, c
     y[n] = all > 0.0 ? light / all : 0.0;
 }
 
-// strengths = of each source: `sign` times the photons of bins (less those before, or null) that it stands for, in the
-// stamps' normalisation, times its amplitude. weights (bundles, most, taps): what bin first + every (s - tap) adds to source
-// s; together: `every` of each bundle.
+// strengths = of each source: `sign` times its amplitude times the photons of the bins that it stands for, in the stamps'
+// normalisation. before: photons to subtract, or null. weights (bundles, most, taps): weight in source s of the bin
+// first + every (s - tap); together: `every` of each bundle.
 BLOCK(64) void pool(index n, double *strengths, const double *x, const double *before, const double *scale,
                     const double *sources, const double *weights, const index *together, index nfibre, index most,
                     index taps, index count, index nwave, index all, double sign)
@@ -104,9 +104,8 @@ BLOCK(64) void pool(index n, double *strengths, const double *x, const double *b
     strengths[n] = sign * total * sources[AMPLITUDE * all + n];
 }
 
-// light = the tails at a node. ranges (2, fibres, rows): first and last + 1 of the sources that reach a row; outer: how far
-// one reaches, tall, wide: stamps, all in nodes; stamped: whether there are stamps. groups: of a bundle; all: fibres times
-// sources.
+// light = the tails at a node. ranges (2, fibres, rows): first and end of the sources that reach a row; outer: their reach;
+// tall, wide: size of a stamp, all in nodes; stamped: whether there are stamps; groups: of a bundle.
 BLOCK(64) void gather_tails(index n, double *light, const double *strengths, const double *sources, const double *tables,
                       const double *rulers, const int *ranges, index nfibre, index count, index groups, index nodes,
                       index rows, index columns, index fibres, double outer, double tall, double wide, index stamped)
@@ -133,8 +132,8 @@ BLOCK(64) void gather_tails(index n, double *light, const double *strengths, con
     light[n] = total;
 }
 
-// tails = `fine`, and cubics through a grid of every so many-th pixel, its node (1, 1) at the first pixel, unless that is
-// null; added to those that are there, or not. weights (every, 4).
+// tails = `fine` plus cubics through `coarse`, or null: a grid of every n-th pixel, n = `every`, with node (1, 1) at the first
+// pixel. added: whether to add this to what is there. weights: (every, 4).
 BLOCK(128) void enlarge(index n, float *tails, const double *fine, const double *coarse, const double *weights,
                         const index *numbers, index every, index coarse_rows, index coarse_columns, index rows,
                         index columns, index added)
@@ -151,7 +150,7 @@ BLOCK(128) void enlarge(index n, float *tails, const double *fine, const double 
     *out = added ? *out + light : light;
 }
 
-// The tails on a pixel of the cut-out; corners (bundles, 2): of their windows on the CCD.
+// The tails on a pixel of the cut-out; corners (bundles, 2): y and x of their windows on the CCD.
 LANE double tails_on(const float *tails, const index *numbers, const index *corners, const Cut &cut, index b, int row,
                      int column, index rows, index columns)
 {
@@ -175,7 +174,7 @@ BLOCK(64) void sum_under(index n, double *sums, const float *tails, const index 
     sums[n] = known[n] > 0.0 ? total * scale[n] : 0.0;
 }
 
-// The pixels without tails.
+// Subtract the tails from the pixels.
 BLOCK(128) void dim(index n, double *light, const double *root, const float *tails, const index *corners,
                     const index *cuts, index rows, index columns, index tail_rows, index tail_columns)
 {
