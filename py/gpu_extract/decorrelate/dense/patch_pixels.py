@@ -13,7 +13,7 @@ from gpu_extract.spots import add_to_image, make_spots
 
 
 class PatchPixels:
-    """Returns the patches of one bundle, called with the surrounding fibres, the requested one, and a range of bins.
+    """Makes the patches of one bundle, when called with the surrounding fibres, the requested one and a range of bins.
 
     fibres: the bundle's lo .. hi - 1 of the PSF; fibre numbers count from lo; wave: of all solved bins
     odd: (n, 2) y and x of pixels that are treated as masked, see odd_pixels
@@ -26,9 +26,8 @@ class PatchPixels:
                  moved: float = 0.0, way: int = 0, less: Array | None = None) -> Patch:
         """fibres: (around, own); x: (nfibre, nwave). Bins without weight have no light here either.
 
-        moved: all pixels of all spots are raised or lowered by this fraction of themselves, which of them chosen at
-        random; way: the seed
-        less: (columns, tail), see dense.pixels: multiples of surrounding fibres' columns by which the tail is less
+        moved: every pixel of every spot is raised or lowered, at random, by this fraction of itself; way: the seed
+        less: (columns, tail), see dense.pixels: multiples of surrounding fibres' columns, subtracted from the tail
         """
         around, own = fibres
         nfibre, nwave = x.shape
@@ -65,7 +64,7 @@ class PatchPixels:
 
 
 def _most_rows(pieces: Iterator[Piece], tail: int) -> int:
-    """How many columns at most do not depend on others, whatever their numbers are: each needs a pixel of its own."""
+    """The largest number of columns that can be independent, whatever their values: each needs a pixel of its own."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import structural_rank
 
@@ -101,7 +100,7 @@ def _pieces(spots: Spots, places: tuple[tuple[IntArray, IntArray], ...], root: A
 
 
 def _seen(spots: Spots, places: tuple[IntArray, IntArray], y: IntArray, x: IntArray) -> Array:
-    """(pixels, spots): what pixels see of spots."""
+    """(pixels, spots): the light of each spot on each pixel."""
     ny, nx = spots.stamps.shape[2:]
     down, right = y[:, None] - spots.y0[places], x[:, None] - spots.x0[places]
     inside = (down >= 0) & (down < ny) & (right >= 0) & (right < nx)

@@ -22,10 +22,10 @@ from gpu_extract.lapack import lapack
 
 MOVED = 1e-4, 1e-3    # limits on the change of the flux, in sigma, and on the relative change of ivar
 ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of the computation with them
-BY_ROUNDING = 1e-7, 1e-5     # the same for one random change by rounding: another can do a thousand times as much,
-BY_LITTLE = 1e-4, 1e-4       # unless rounding is little beside all that is left: one of WAYS shows a tenth of 1e-3
-WAYS = 3
-NEXT = 2         # what has moved one bin may also move those at this distance,
+BY_ROUNDING = 1e-7, 1e-5     # the same for one random change by rounding: another may have a thousand times the effect,
+BY_LITTLE = 1e-4, 1e-4       # unless rounding is small beside all remainders: then one of WAYS shows a tenth of 1e-3
+WAYS = 3         # random changes that are tried in that case
+NEXT = 2         # what moves a bin may also move bins up to this distance,
 WHOLE = 1e5      # except bins whose C_jj icov_jj is no larger than that of whole ones (doc/method.md, "Weak bins")
 ALMOST = 0.1     # of UNKNOWN: beside a weak bin C_jj icov_jj may be ten times too small, as directions count as NONE
 CLEAR = 1e-6     # a column with a larger remainder is known to more digits than needed
@@ -35,9 +35,9 @@ GRADED = 1e4     # ratio of columns' lengths from which on Jacobi rotations are 
 class Patch(NamedTuple):
     """The pixels of a patch, those with ivar that its spots touch, as an equivalent set of fewer rows.
 
-    blocks: whitened spots, in order of their rows, and the pixels' light less what all other bins put on them
-    own: (tail - 1,) the bin of the wanted fibre that a column of the tail is, ascending; size: its bins
-    most: how many columns of other fibres can be independent at most, by which pixels they are on alone
+    blocks: whitened spots, in order of their rows, and the pixels' light less that of all other bins
+    own: (tail - 1,) the bins of the requested fibre that belong to the tail's columns, ascending; size: number of bins
+    most: the largest number of columns of other fibres that can be independent, whatever their values on their pixels
     """
 
     blocks: list[Block]
@@ -61,8 +61,11 @@ class Rooted(NamedTuple):
 
 
 class Around(NamedTuple):
-    """The outcome for the columns around, all scaled to length 1: the least remainder of one that reaches a row, the
-    number of these, whether they are all, and how many can be independent (Patch.most)."""
+    """The outcome for the columns around, scaled to length 1.
+
+    least: least remainder of a column that reaches a row; reaching: number of these; all_left: whether these are all
+    most: how many can be independent, see Patch
+    """
 
     least: float
     reaching: int
@@ -77,8 +80,9 @@ class Around(NamedTuple):
 def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     """Q, Q 1 and Q x of a patch's own fibre, 0 for bins without light.
 
-    ask: ask() is the patch, ask(moved=by, way=n) the same with all spots changed by this fraction of themselves, the
-    n-th way, ask(less=by) the same with these multiples of other fibres' columns, (columns, tail), less in the tail
+    ask: ask() is the patch. ask(moved=by, way=n) is the patch with all spots changed by this fraction of themselves in
+    the n-th way. ask(less=by) is the patch with multiples (columns, tail) of other fibres' columns subtracted from the
+    tail
 
     A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
     of the spots. Bins that this choice moves by more than MOVED are weak. If a remainder is below CLEAR, or the fibre's
@@ -101,13 +105,17 @@ def _near(bins: np.ndarray) -> np.ndarray:
 def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.ndarray:
     """Bins that are weak because rounding may move them too far: (n,) bool.
 
-    around: what became of the columns around without it. Of those that reach a row more than SURE is left, and rounding
-    changes what each takes away by less than a fiftieth of itself. Where there are no others, or these depend on them
-    in spite of rounding, since there are too few pixels, what it moves is in proportion to it: a few ways of it tell
-    how far it goes. Otherwise it decides what is taken away, and one way may show a thousandth of what another does.
-    Where it decides, a second look (`_made`) would hide what rounding does. More ways than one are tried where bins
-    that are not weak otherwise ask for it. Beside a bin that is moved too far those count as well whose `raised` is
-    above WHOLE, but where a few ways tell, such as these move at all.
+    around: the outcome for the columns around, without any change
+
+    More than SURE is left of each column around that reaches a row, and rounding changes what it takes away by less
+    than a fiftieth. If all columns reach a row, or if there are too few pixels for the others to be independent, bins
+    move in proportion to rounding, and a few ways show how far. The limit is then BY_LITTLE. Further ways are tried if
+    the first one leaves open whether bins are weak that are not weak otherwise. A bin beside one that moves too far is
+    weak if it moves by BY_ROUNDING and its `raised` is above WHOLE.
+
+    Otherwise rounding decides what is taken away, and one way may show a thousandth of the effect of another. The limit
+    is then BY_ROUNDING, and a bin beside one that moves too far is weak if its `raised` is above WHOLE. No second look
+    is taken (`_made`), because it would hide the effect of rounding.
     """
     certain, hardly = around.certain(), made.raised > WHOLE
     one = quickly(partial(ask, moved=ROUNDING), again=certain)
@@ -122,16 +130,16 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.
 
 
 def quickly(ask: Callable[..., Patch], *, again: bool = True) -> Rooted:
-    """The same without a look at what is weak; again: see `_made`."""
+    """The result for a patch without the search for weak bins; again: see `_made`."""
     return _made(ask, again=again)[0][0]
 
 
 def _made(ask: Callable[..., Patch], *, again: bool = True) -> tuple[list[Rooted], Around]:
-    """What a patch comes to, by each way to take the columns around that `rows_beyond` knows, and what became of these.
+    """The results for a patch, one for each way in which `rows_beyond` takes columns around, and the outcome for these.
 
-    again: where little is left of a column around, rounding over that turns the direction that it takes away. Then the
-    tail goes in once more as what those columns leave of it, pixel by pixel (`Left.fit`): in these directions next to
-    nothing is left, and none of it gets elsewhere.
+    again: whether to take a second look. Where little is left of a column around, rounding turns the direction it
+    takes away. The tail is then replaced by what those columns leave of it, pixel by pixel (`Left.fit`). Next to
+    nothing of it is left in such directions, and none of that gets elsewhere.
     """
     patch = ask()
     tail = len(patch.own) + 1
@@ -160,7 +168,7 @@ def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:
 
 
 def _rooted(rows: Array, norms: Array) -> Rooted:
-    """The result from the remainder of the fibre's columns, scaled to length 1 by `norms`, and of their light."""
+    """The result from the remainders of the fibre's columns, scaled to length 1 by `norms`, and of the light."""
     n = len(norms)
     triangle = np.linalg.qr(rows, mode="r") if rows.size else rows
     triangle = np.vstack([triangle, np.zeros((max(n - len(triangle), 0), n + 1))])
@@ -184,8 +192,8 @@ def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
 def singular(matrix: Array) -> tuple[Array, Array, Array]:
     """V, sigma and U' with M = V sigma U', M square: each bin's row of U to rounding, however small its column.
 
-    The quick routine leaves rounding errors of the largest column in the rows of all bins. A bin with 1e-14 of the
-    information of others has less than that times 1e7. Jacobi rotations do not depend on the scale of columns.
+    The quick routine leaves rounding errors of the largest column in the rows of all bins. Relative to a bin with 1e-14
+    of the information of others they are 1e7 times larger. Jacobi rotations do not depend on the scale of columns.
     """
     length = np.sqrt((matrix**2).sum(axis=0))
     if length.max(initial=0.0) < GRADED * length.min(initial=np.inf):

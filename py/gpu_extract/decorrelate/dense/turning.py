@@ -1,5 +1,5 @@
 """Orthogonal transformations of whitened spots: to an equivalent set of fewer rows, and to the rows that some columns
-do not reach. See dense.pixels."""
+do not reach. See dense.pixels. A set of rows is "turned" when such a transformation is applied to it."""
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,15 +11,15 @@ from gpu_extract.lapack import blas, lapack
 
 SURE = 1e-12     # of a column's length: a larger remainder exceeds the spots' own rounding of 1e-14
 NONE = 1e-15     # below that it is zero
-LOOSE = 4        # times as many rows as the tail has columns are collected before they are turned
-SOME = 240       # columns that are turned at a time,
-MUCH = 1e-3      # and what is left of those that are done with: rounding over that is no more than SURE
+LOOSE = 4        # rows of the tail alone that are collected before they are turned, in units of its columns
+SOME = 240       # columns that are turned at a time
+MUCH = 1e-3      # a column of which more is left is finished at once: rounding over that is no more than SURE
 BLOCK = 64       # columns that LAPACK works on at a time
 
 
 class Block(NamedTuple):
     """Some rows of a triangle in steps, (rows, columns + tail): the columns of other fibres from `begin` on, and the
-    tail, which are the columns of the wanted fibre and light."""
+    tail, which is the columns of the requested fibre and light."""
 
     rows: Array
     begin: int
@@ -36,10 +36,10 @@ class Piece(NamedTuple):
 
 
 def fewer_rows(pieces: Iterable[Piece], tail: int) -> list[Block]:
-    """What pixels say, by no more rows than there are columns, turned piece by piece.
+    """A set of rows that is equivalent to the pixels and no longer than there are columns, made piece by piece.
 
-    A piece is transformed together with the remainder of the one before; then the rows of finished columns are kept.
-    Rows that no column reaches but those of the tail are kept for the end.
+    A piece is turned together with the remainder of the previous one. Then the rows of finished columns are kept. Rows
+    that the tail alone reaches are kept for the end.
     """
     kept, left, loose, begin = [], np.zeros((tail, 0)), np.zeros((tail, 0)), 0
     for block, done in pieces:
@@ -56,13 +56,13 @@ def fewer_rows(pieces: Iterable[Piece], tail: int) -> list[Block]:
 
 
 def _fewest(tail: Array) -> Array:
-    """(tail, rows): what the tail is on rows that nothing else reaches, by `tail` rows at most."""
+    """(tail, rows): an equivalent of rows that the tail alone reaches, `tail` rows at most."""
     rows, light = _finished(tail, _lengths(tail[:-1]))
     return np.column_stack([rows, np.append(np.zeros(len(tail) - 1), np.linalg.norm(light))])
 
 
 def _lengths(columns: Array) -> Array:
-    """Of columns, (columns, rows), or 1 where that is 0."""
+    """The lengths of columns (columns, rows); 1 instead of 0."""
     length: Array = np.sqrt((columns**2).sum(axis=1))
     length[length == 0.0] = 1.0
     return length
@@ -82,10 +82,10 @@ def _finished(columns: Array, length: Array) -> tuple[Array, Array]:
 
 
 class _Step(NamedTuple):
-    """Some columns around that are done with, the first of `columns`.
+    """Some columns around that are finished, the first of `columns`.
 
-    triangle: (columns, done with) and turned: (further columns and tail, done with), in the rows that they reach; the
-    further columns begin with number `further`
+    triangle: (columns, finished) and turned: (further columns and tail, finished), in the rows that the finished
+    columns reach; the further columns begin with number `further`
     """
 
     triangle: Array
@@ -95,7 +95,7 @@ class _Step(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The tail in the rows that columns around do not reach, (rows, tail), by each way to take them (`rows_beyond`)."""
+    """The result of `rows_beyond`; ways: the tail in the rows beyond, (rows, tail), by each way to take the columns."""
 
     ways: list[Array]
     least: float
@@ -103,7 +103,7 @@ class Left(NamedTuple):
     steps: list[_Step]
 
     def fit(self, norms: Array, tail: int) -> Array:
-        """(columns, tail): by how much of each column around the tail is fitted best."""
+        """(columns, tail): the multiples of the columns around that fit the tail best."""
         out = np.zeros((len(norms) - tail, tail))
         for triangle, turned, columns, further in reversed(self.steps):
             some = triangle.shape[1]
@@ -116,18 +116,22 @@ class Left(NamedTuple):
 
 
 def _unless(norms: Array) -> Array:
-    """Of columns, 1 where there is nothing of them."""
+    """Lengths of columns, 1 instead of 0."""
     return np.where(norms > 0.0, norms, 1.0)
 
 
 def rows_beyond(blocks: list[Block], norms: Array, tail: int) -> Left:
-    """The tail, turned, in the rows that columns around do not reach, and the least that is left of one of these that
-    does, all of length 1 by `norms`, and of how many no more than SURE is left, though there is something of them.
+    """The tail, turned, in the rows that the columns around do not reach.
 
-    norms: (columns + tail,) lengths, 1 of light
-    Columns that may be rounding are left to reach nothing; where there are any, also taken at their word. SOME columns
-    around at a time are turned, with the rows that have them: of which much is left, they are done with, and the others
-    wait for the end, when the largest are taken first. So no more is at hand than columns that meet.
+    norms: (columns + tail,) lengths, 1 for light; all columns are scaled to length 1
+
+    The result also has the least remainder of a column around that reaches a row, and the number of dropped columns:
+    those of which no more than SURE is left, columns of length 0 excepted. They may be rounding, and count as reaching
+    no row. If more than NONE is left of any, a second way takes these as they are.
+
+    SOME columns around are turned at a time, with the rows that contain them. Columns of which more than MUCH is left
+    are then finished. The others wait for the end, when the largest are taken first. So memory holds only columns that
+    have rows in common.
     """
     count, unit = len(norms) - tail, _unless(norms)
     columns, done, left, steps = np.zeros(0, dtype=np.intp), 0, np.zeros((tail, 0)), list[_Step]()

@@ -8,8 +8,8 @@ class Bands:
     """Memory for several bands of one width, between rows of zeros, in one array; kernels find them by number.
 
     bands: (count, rows, width), the first bin's row is padded(width - 1)
-    rests, diagonals, shifts, edges: (count, nwave or more), a vector each, and their content once it was measured:
-        S_jj, the change of the flux by the band, and the last elements in it, see narrow.simd_foresee
+    rests, diagonals, shifts, edges: (count, nwave or more), a vector for each band. After the measurement they contain
+        E x, S_jj, the change of the flux by the band, and the last elements in it, see narrow.simd_foresee
     """
 
     def __init__(self, arena: Arena, count: int, nwave: int, width: int):
@@ -30,7 +30,7 @@ class Bands:
         return self.bands[place, self.before:self.before + self.nwave]
 
     def rest(self, place: int) -> Array:
-        """(nwave,), its vector."""
+        """(nwave,), its vector in `rests`."""
         return self.rests[place, :self.nwave]
 
     def at(self, place: int) -> tuple[int, int, int]:

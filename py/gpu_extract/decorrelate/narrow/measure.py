@@ -14,8 +14,8 @@ from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
 Blocks = tuple[tuple[int, Array], ...]
-OF_EDGES = 4.0  # the tail is so many times the largest of the last elements that are in the band
-REACH = 4       # half-bands beyond the bins that count: what is cut off farther away does not tell there
+OF_EDGES = 4.0  # ratio of the tail to the largest of the last elements in the band
+REACH = 4       # half-bands around the requested bins: what is cut off farther away does not affect them
 
 
 class Wanted(NamedTuple):
@@ -96,7 +96,7 @@ class Gauge:
         sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
         strong: dict[int, Facts] = {}
-        shares = [self._sides(each.shares, room.half) for each in wanted]      # kept as long as their addresses are
+        shares = [self._sides(each.shares, room.half) for each in wanted]      # kept while their addresses are in use
         near = self._kept[0] - REACH * room.half, self._kept[1] + REACH * room.half
         places = np.array([(each.fibre, room.take(), *left.at, *right.at, each.facts is None, *near)
                            for each, (left, right) in zip(wanted, shares, strict=True)])

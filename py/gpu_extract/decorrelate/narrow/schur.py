@@ -27,11 +27,11 @@ from gpu_extract.decorrelate.narrow.measure import Schur, Wanted
 from gpu_extract.kernels.arena import Arena
 
 DECAY = 4.0       # factor by which the truncated part falls in four diagonals (measured: 3 to 8)
-OF_POLES, LEFT = 6.0 * EPS, 5e-9   # error of pole sums in all bins from the largest x, sigma: at most OF_POLES times x
-                                   # and the root of S's bound (measured: 2 to 6 eps); and the allowed error
+OF_POLES, LEFT = 6.0 * EPS, 5e-9   # error in sigma that the largest x leaves in all bins' sums over poles: at most
+                                   # OF_POLES times x and the root of S's bound (measured: 2 to 6 eps); allowed error
 OF_CHAINS = 12     # diagonals more than icov's in the elimination of chains beside windows
 ALIKE = 2e-3       # of S in its own norm: two matrices that differ by less have the same facts
-NOTHING = 1e-16    # reduction through a chain beyond which terms do not matter: they are some units, limits are 1e-10
+NOTHING = 1e-16    # reduction through a chain below which terms do not matter: they are of order 1, limits are 1e-10
 WORST = 1e-5       # assumed lower end of the spectrum of the scaled S, for the quickest of the bounds
 
 
@@ -141,7 +141,7 @@ class Neighbours:
         return (measured.excess <= 1.0 and facts.cond <= self.limits.cond) or self._kept_hold(fibre)
 
     def _kept_hold(self, fibre: int) -> bool:
-        """Whether S exceeds, bin by bin, what its band cuts off, if largest values leave that open.
+        """Whether S exceeds, bin by bin, what its band cuts off, where the largest values leave that open.
 
         If the condition number is above its limit, S must also exceed its bound over that limit in the kept bins, and
         the error of the poles from the largest x must be small.
@@ -202,8 +202,11 @@ class Neighbours:
                       self.windows[fibre] if windowed else ())
 
     def _first_step(self, fibre: int, found: Schur) -> int:
-        """Which of the bands is measured next, 0 for none; found: S to second order. Chains are measured anew, from its
-        band on; without chains its band is the narrowest, or holds."""
+        """The number of the band that is measured next, 0 for none; found: S to second order.
+
+        With chains, S is measured again, from the band of `found` on. Without them that band is the narrowest, or
+        holds.
+        """
         if not self._chains_of(fibre):
             return _steps(found.excess, self.widths, self.limits)
         known = self.widths.index(found.room.half)
@@ -323,9 +326,9 @@ class Neighbours:
 
 
 def _steps(excess: float, widths: Sequence[int], limits: Limits) -> int:
-    """How many bands ahead the one is that will hold: four diagonals reduce what is cut off by a factor of DECAY.
+    """How many bands wider the first that should hold is: four diagonals reduce what is cut off by a factor of DECAY.
 
-    widths: the remaining ones, from the measured one on; half a step too few counts as enough.
+    widths: from the measured band on; a band that is too narrow by half a step counts as wide enough.
     """
     if excess <= 1.0:
         return 0

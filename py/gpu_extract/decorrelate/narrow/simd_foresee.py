@@ -1,4 +1,4 @@
-"""CPU kernel: the change of a fibre's flux by its narrow band, foreseen before the poles are summed.
+"""CPU kernel: the change of a fibre's flux by its narrow band, predicted before the poles are summed.
 
 All sums over a row of S need its elements on both sides of the diagonal. Stretches of bins are transposed first, which
 makes each diagonal contiguous. Eight bins are then a vector, and the elements on the left of their diagonals are those
@@ -13,7 +13,7 @@ from gpu_extract.vectors.simd import (address, vabs, vadd, vdiv, vfma, vfold, vl
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
 STRETCH = 128      # bins that are transposed at a time: both bands' diagonals stay in the nearest cache
-LEAST = 4e-4       # of the sum of a row of S: no eigenvalue there is smaller
+LEAST = 4e-4       # of the sum of a row of S: its smallest eigenvalue is taken to be at least that
 
 
 @njit()
@@ -45,18 +45,19 @@ def _largest(a):
 
 @njit(cache=True)
 def foresee(sums, diagonal, rest, found, band, taken, x, roots, near):
-    """What a band will do to a fibre's flux.
+    """The change of a fibre's flux by its band, and the size of the last elements in the band.
 
-    diagonal: (nwave,), filled: of S; rest: (nwave,), before LANES zeros, -U x, becomes E x, E = S - band; what is
-        behind both up to whole vectors may change
-    found: (shifts, edges), (nwave or more) each, filled. shifts: of every bin (E x)^2 / q^2, where q^2 are the rows of
-        S summed with alternating signs, its smallest eigenvalues: four times the square of what the flux is off by, in
-        sigma; edges: the larger |U| of the last diagonals on both sides of a bin, in units of the diagonals of icov
+    diagonal: (nwave,), filled with that of S; rest: (nwave,), LANES zeros follow: -U x, becomes E x with E = S - band.
+        Elements that follow both, up to whole vectors, may change
+    found: (shifts, edges), (nwave or more) each, filled. shifts: (E x)^2 / q^2 of every bin, four times the square of
+        the change of the flux in sigma; q^2 is the sum of a row of S with alternating signs, which estimates its
+        smallest eigenvalue. edges: the larger |U| of the last diagonals on both sides of a bin, in units of the
+        diagonals of icov
     band, taken: (nwave, half + 1), of S and U, after `padded(half)` rows of zeros and before LANES rows of zeros
     x: (nwave,), roots: 1 / sqrt of icov's diagonal, from bin 0 on; both between half + LANES zeros
-    sums: (6,), filled: the largest of `shifts`; 1'S1, 1'Sx and x'Sx over the bins that have weight; the largest
+    sums: (6,), filled with the largest of `shifts`; 1'S1, 1'Sx and x'Sx over the bins that have weight; the largest
         of the edges, of all bins and of those that are near
-    near: the first bin that is near, and the last + 1; up to seven beside them may count
+    near: first and end of the bins that are near; up to seven bins beside them may count as well
     """
     (nwave, count), (shifts, edges) = band.shape, found
     before, row = padded(count - 1), 8 * count

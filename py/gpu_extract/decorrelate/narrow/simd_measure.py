@@ -11,7 +11,7 @@ from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, prefetch, vabs, vadd, vmax, vread, vset, vsub, vwrite, write
 from gpu_extract.vectors.transpose import padded
 
-AHEAD = 2048       # bytes by which rows are prefetched; rows of icov by twice as many
+AHEAD = 2048       # bytes by which rows are prefetched ahead of their use; twice as many for rows of icov
 
 
 @njit()
@@ -90,7 +90,7 @@ def _assemble(schur, icov, fibre, left, right):
 
 @njit()
 def _next(answers, kinds, n):
-    """Which set of questions is the n-th to be asked, -1 if there is nothing left to ask."""
+    """The number of the set of questions that is asked n-th; -1 if nothing is left to ask."""
     if n == 0:
         return 0
     if n == 1:

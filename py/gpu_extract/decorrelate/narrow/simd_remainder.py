@@ -20,9 +20,9 @@ from gpu_extract.decorrelate.narrow.simd_shifted import (LANES, RING, VECTOR, ba
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.simd import address, number, vmul, vread, vread8, vset, vsum, vwrite
 
-POLES = LANES // 2      # that are asked for at a time
-IVAR, FLUX = 0, 1       # what is made: the first with R and the flux
-FAR = 3                 # reaches from a window from which on a stretch is one of its own
+POLES = LANES // 2      # poles in a row of `shifts` and `weights`
+IVAR, FLUX = 0, 1       # what is corrected: ivar, R and the flux, or the flux alone
+FAR = 3                 # distance in reaches from a window: a stretch that extends farther is cut beside the window
 
 
 @njit()
@@ -88,7 +88,7 @@ def _part(v, sets, n, k):
 
 @njit()
 def _counts(measure, k):
-    """Whether a bin counts; measure: address of (nwave,), above what, and which bins are exact already."""
+    """Whether a bin counts; measure: address of (nwave,), the limit for these, and which bins are exact already."""
     return number(measure[0] + 8 * k) > measure[1] and not measure[2][k]
 
 
@@ -161,26 +161,26 @@ def _rescale(ivar, resolution, share):
 
 @njit(cache=True, loops=False)
 def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, around, work, first):
-    """flux = plain and what E adds to it, around the bins where that counts, and ivar and R with what E adds to s,
-    around those where the tail does; of some fibres, in turn.
+    """Correct some fibres for E, in turn: the flux around bins where E counts, ivar and R around those where the tail
+    does.
 
-    result: (flux, ivar, resolution), (n, bins) and (n, 2 ndiag + 1, bins), bins `first` and following: the flux has the
-        quick correction, which stays elsewhere; plain: (n, bins), flux without any
-    shares: (m,), filled: the largest share of s that E adds to that of one of these bins
+    result: (flux, ivar, resolution), (n, bins) and (n, 2 ndiag + 1, bins), bins `first` and following. The flux has the
+        quick correction, which is kept in other bins; plain: (n, bins), the flux without any correction
+    shares: (m,), filled with the largest relative change of s by E in any of these bins
     spectra: (n, nwave, some), the first of which is s = Q 1; sides: (n, nwave, SIDES), 1 and x
-    fibres: (m, 14) int64: a fibre's number in all of these; IVAR, or FLUX if that alone is made, where it is not exact
-        by the row before, of the same fibre; addresses of its band B, (nwave, half + 1), and of its edges or shifts,
-        (nwave,), see simd_foresee; half + 1; reach; and from where to where its poles, those for stretches without
-        windows, its neighbours and windows are. Half a reach around its bins that count is made exact, on stretches a
-        reach longer on both sides
-    scales: (m, 3): above which of its edges or shifts bins count, and by what its poles' t_k and c_k t_k are multiplied
+    fibres: (m, 14) int64: a fibre's number in all of these; IVAR, or FLUX for the flux alone; addresses of its band B,
+        (nwave, half + 1), and of its edges or shifts, (nwave,), see simd_foresee; half + 1; reach; and first and end of
+        its poles, of those for stretches without windows, of its neighbours, and of its windows. Half a reach around
+        the bins that count becomes exact, computed on stretches that are a reach longer on both sides. Bins that the
+        previous row has made exact, if it is of the same fibre, do not count again
+    scales: (m, 3): the edge or shift above which bins count, and the factors of its poles' t_k and c_k t_k
     poles: (shifts, weights), (some, POLES) both: t_k and c_k t_k
     around: (neighbours, windows, hw), int64. neighbours (some, 10): address of icov's block (nwave, 2 hw + 1) of the
         fibre and fibre j; 1 if j is the first of the two, else 0; address of the band of U_j, (nwave, half + 1);
         the factor of M_j, see narrow.coupling.Couplings.factors, or 0, 0, 0 and M_j's half-band if it is not yet
         made: then the address of A_jj's diagonal in icov, the number of its elements, and the address of the band of
         the share of the fibre beyond j in j, as wide as M_j's.
-        windows (some, 5): first bin, last + 1, first bin of all of S, number of those, its address
+        windows (some, 5): first bin, last + 1, first bin of the whole block of S, its number of bins, its address
     work: (work_size,), starts on a cache line
     """
     (flux, ivar, resolution), (shifts, weights), (neighbours, windows, hw) = result, poles, around
