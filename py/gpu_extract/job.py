@@ -1,4 +1,4 @@
-"""What is known of all bundles of a run, and of one on its way through bundle.py."""
+"""The data that all bundles of a run share, and those of one bundle between the steps of bundle.py."""
 import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -88,9 +88,9 @@ class Place:
     """The place of a bundle's spots.
 
     spots: their recipe, for all bins that are solved for; cut: the pixels that they touch
-    bands: (fibres, bins) at which they overlap, and bins of one fibre
-    odd: (n, 2) y and x on the CCD of odd pixels, which are masked on the cut
-    most_ivar: the largest ivar that a pixel of a spot may have on the cut as it was made
+    bands: half-bands: the fibres and bins within which they overlap, and the bins within one fibre
+    odd: (n, 2) y and x on the CCD of odd pixels, which are masked on the cut-out
+    most_ivar: the largest ivar that a pixel of a spot may have had on the cut-out when it was made
     """
 
     spots: Recipe

@@ -62,10 +62,9 @@ class Image:
         (both may be given in any byte order, or as other real numbers: they are converted)
     cards: header of the image, carried over to the frame
     fibermap: optional, one row per fibre
-    read_noise: electron, the smallest of any amplifier, if known: no ivar is much larger than its square's
-        inverse
+    read_noise: electron, that of the quietest amplifier, if known: no ivar is much larger than 1 / read_noise^2
     noise: (ny, nx) electron, the read noise of every pixel, if known, for further passes
-    ivar_unit: the unit of ivar in the file; any other than 1/electron2 brings a warning
+    ivar_unit: the unit of ivar in the file; any other than 1/electron2 causes a warning
     """
 
     pix: np.ndarray

@@ -10,16 +10,16 @@ from gpu_extract.arrays import Array, IntArray
 class Light:
     """The light of one instrument bundle after a pass, for the next pass.
 
-    bright: (nfibre, nwave) photons per bin that its tails are made of (passes.variance.trusted); of size 0 without a
+    bright: (nfibre, nwave) photons per bin of which its tails are made (passes.variance.trusted); of size 0 without a
         tail
     model: (rows, columns) float32, its light on the pixels that the bundle's spots touch; corner: CCD pixel of [0, 0]
     expected: the same for x smoothed except at lines (passes.variance.smooth), for the variance
     tails: (rows, columns) float32, light of its spots beyond their stamps, as far as it reaches; of size 0 without a
         tail; tail_corner: CCD pixel of [0, 0]
     rejected: (n, 2) int64, y and x on the CCD of pixels that stood out from the model
-    ran_away: whether the solution was not finite; the light is then 0 everywhere
-    background: (n,) coefficients of a smooth background, contained only in `expected` (passes.background); empty
-    without
+    ran_away: whether the solution was not finite, or too large for single precision; the light is then 0 everywhere
+    background: (n,) coefficients of a smooth background, contained only in `expected` (passes.background); empty if
+        there is none
     """
 
     bright: Array

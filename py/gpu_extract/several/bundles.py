@@ -65,7 +65,7 @@ class _Pass(NamedTuple):
         return trusted(self.normal, x, sum_under(self.blocks, good, x.shape[1]))
 
     def good(self, job: Job) -> Array:
-        """(nfibre, nwave) of the pixels of each spot's core those that are good."""
+        """(nfibre, nwave) share of good pixels in the core of each spot."""
         cut, (high, wide), nwave = self.place.cut, job.shape.core, self.solution.x.shape[1]
         first = (job.psf.stamp[0] // 2 - high - cut.y0, job.psf.stamp[1] // 2 - wide - cut.x0)
         y0, x0 = (corner[:, :nwave] + apart       # the recipe repeats the last one
@@ -101,7 +101,7 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
 
 
 def _told_apart(done: _Pass, job: Job, recorder: Any) -> _Pass:
-    """The same with the background separated from the spectra, if one is requested."""
+    """The solved bundle with the background separated from the spectra, if one is requested."""
     if job.config.background is None:
         return done
     sight, solution = done.sight, done.solution
@@ -115,7 +115,7 @@ def _told_apart(done: _Pass, job: Job, recorder: Any) -> _Pass:
 
 
 def _answer(normal: Normal, sums: Array) -> Array:
-    """A function that solves the normal equations for other right-hand sides."""
+    """The solution of the normal equations for another right-hand side (nfibre, nwave)."""
     with borrowed() as room:
         return solve(replace(normal, rhs=np.where(normal.weight > 0, sums, 0.0)), room, room).x
 
@@ -123,9 +123,9 @@ def _answer(normal: Normal, sums: Array) -> Array:
 def _with_tails(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> tuple[_Pass, Piece]:
     """A solution without the light of the bundle's own tails on its pixels, and the tails.
 
-    The first normal equations attribute that light to the spots there: a star and its tails become too bright by the
-    share of its light in the tails, about 1 %. The excess is solved for with the same equations; its own relative error
-    leaves 1e-4 of the star.
+    The first pass attributes that light to the spots there: a star and its tails become too bright by the share of its
+    light in the tails, about 1 %. The excess is solved for with the same equations. It has the same relative error,
+    which leaves 1e-4 of the star.
     """
     done = _tails_of_now(done, job, fibres, past)
     if job.psf.tail is None or job.config.tail_radius == 0:
@@ -147,9 +147,9 @@ def _tails(done: _Pass, job: Job, fibres: tuple[int, int], bright: Array, every:
 
 
 def _tails_of_now(done: _Pass, job: Job, fibres: tuple[int, int], past: Past) -> _Pass:
-    """A further solution, with tails from its own light, not from the previous one; of the first pass itself.
+    """The solution with tails of its own light in place of the previous pass's; that of a first pass is unchanged.
 
-    The previous one counted other bundles' light as its own. The pixels are corrected in place.
+    The previous pass may have taken other bundles' tails for light of this bundle. The pixels are corrected in place.
     """
     if past.before is None or past.before.tails.size == 0 or not done.sound:
         return done
@@ -181,7 +181,7 @@ def _on(cut: Cut, tails: Piece) -> Array:
 
 
 def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *, recorder: Recorder) -> Light:
-    """A pass that is not the last: its light of a bundle for the next pass."""
+    """A pass that is not the last: the light of a bundle for the next pass."""
     with borrowed() as lasting, borrowed() as passing:
         done = _solve(image, job, fibres, past, (lasting, passing), recorder)
         fine = done.sound
@@ -226,7 +226,7 @@ def extract_again(image: Image, job: Job, fibres: tuple[int, int], past: Past, *
 
 
 def _without_background(done: _Pass) -> _Pass:
-    """The same with the background also subtracted from the pixels and the right-hand side."""
+    """The solved bundle with the background also subtracted from the pixels and the right-hand side."""
     if done.background is None:
         return done
     cut, smooth = done.place.cut, done.smooth

@@ -34,7 +34,7 @@ class _Own(NamedTuple):
 def past_of(image: Image, job: Job, comm: Comm, recorder: Recorder, start: Draft | None = None) -> PastOf:
     """The result of all passes but the last: the past of each bundle of this rank, by number. All ranks call this.
 
-    start: replaces one pass
+    start: a draft that replaces the first pass
     """
     noise_alone = Past(noise_of(job))          # the knowledge before the first pass
     past: PastOf = (lambda bundle: noise_alone) if start is None else _started(job, start, image, comm)
