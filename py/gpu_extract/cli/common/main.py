@@ -28,7 +28,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     speaks: False for a rank that leaves common error messages to another rank
     """
     parser = build()
-    early = signal.getsignal(signal.SIGTERM) is end_early      # a program without handlers of its own
+    early = signal.getsignal(signal.SIGTERM) is end_early      # the program has no handlers of its own
     if os.path.realpath(sys.path[-1]) == _ROOT:      # bin/ of sources that are not installed; for subprocesses
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
     try:

@@ -1,4 +1,4 @@
-"""What programs say: lines of the log, of standard output, and one of an error."""
+"""What programs print: lines of the log, lines of standard output, and one line for an error."""
 import logging
 import os
 import sys
@@ -28,7 +28,7 @@ def start_logging(level: str, when: str | None = None) -> None:
 
 
 class _Format(logging.Formatter):
-    """INFO lines are the message only; other lines include their level. times: with the time in front."""
+    """INFO lines are the message alone; other lines begin with their level. times: whether the time comes first."""
 
     def __init__(self, *, times: bool):
         super().__init__()

@@ -35,8 +35,8 @@ def settings_elsewhere() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Context without cyclic garbage collection until `loaded` is called: it takes a fifth of the time of loading
-    libraries, and finds nothing."""
+    """Context without cyclic garbage collection until `loaded` is called. While libraries load, collection takes a
+    fifth of the time and finds nothing."""
     if not gc.isenabled():
         yield
         return
