@@ -5,7 +5,7 @@ import pytest
 from judging import judge, report, truth
 from problems import make
 
-# what was wrong -> how the seed was drawn: if another problem is drawn from it, the find must be made again
+# what was wrong -> how the seed was drawn; if it draws another problem, the find must be made again
 FINDS = {
     "bins that the reference in double precision divided by zero for, where as many digits as it takes are needed":
         "seed 3002640: one, r0, 2 x 27 bins of 0.6 A, 27.65% masked",
@@ -168,7 +168,7 @@ SLOW = ("the same at a CCD's edge, 1.4e-8",
         "fibres on both sides of a dropped one, 1e-6 sigma in the banded core")
 
 
-# what was wrong before both cores: the dense one needs no kernels of widths that nothing else has
+# faults in steps before either core; the quick test has the dense core, which needs no kernels of rare half-bands
 IN_FRONT = ("a short pad of 3 A bins, all of it beside masks, counted among the good bins inside of the range, 1.7e-5 "
             "sigma",)
 CASES = [pytest.param(name, ("dense",) if what in IN_FRONT else ("auto", "dense"), name in UNEVEN.values(), id=what,

@@ -1,7 +1,8 @@
-"""Relations between frames that need no reference: how a change of the problem must change its spectra, and no more.
+"""Relations between frames that need no reference: how a change of the problem must change its spectra.
 
-Reference and code might share an error, which these tests would reveal. Two frames that are each right to 1e-8 sigma
-(doc/method.md) differ by 2e-8 at most, and by 1e-9 of ivar and of R, 100 eps cond (cond is below 7e3 here).
+The reference and the code might share an error, which these tests would reveal. Two frames that are each right to 1e-8
+sigma (doc/method.md) differ by 2e-8 sigma at most, and by 1e-9 in ivar and R, from 100 eps cond (cond is below 7e3
+here).
 """
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.spots import make_spots, select
 
 Problem = tuple[Image, PsfModel, ExtractConfig]
-APART, OFF = 2e-8, 1e-9      # sigma of the flux; of ivar relative to itself, and of R
+APART, OFF = 2e-8, 1e-9      # flux in sigma; relative ivar, and R
 END = 12200.0                # Angstrom: wavelengths w of the made-up PSFs become END - w, of the same range
 
 
@@ -97,7 +98,7 @@ def test_pixels_in_other_units_change_no_bit(core: str) -> None:
 
 @pytest.mark.parametrize("core", CORES)
 def test_what_is_masked_and_what_lies_beyond_changes_no_bit(core: str) -> None:
-    """Any value of a masked pixel, and additional rows and columns of masked ones."""
+    """Masked pixels may have any value, and masked rows and columns may be added."""
     image, psf, config = problem(core)
     pix = np.where(image.ivar > 0, image.pix, np.nan)
     wider = Image(np.pad(pix, ((0, 9), (0, 30))), np.pad(image.ivar, ((0, 9), (0, 30))))
@@ -108,7 +109,7 @@ def test_what_is_masked_and_what_lies_beyond_changes_no_bit(core: str) -> None:
 
 @pytest.mark.parametrize("core", CORES)
 def test_spectra_are_linear_in_the_pixels(core: str) -> None:
-    """With one ivar, the sum of two images has the sum of their fluxes, and the ivar and R of either."""
+    """With the same ivar, the sum of two images has the sum of their fluxes, and the ivar and R of both."""
     image, psf, config = problem(core)
     image = replace(image, pix=np.where(image.ivar > 0, image.pix, 0.0))
     two = np.random.default_rng(1).normal(size=image.shape) / np.sqrt(image.ivar.max())
@@ -122,7 +123,7 @@ def test_spectra_are_linear_in_the_pixels(core: str) -> None:
 
 @pytest.mark.parametrize("core", CORES)
 def test_q_is_symmetric(core: str) -> None:
-    """R = Q / s and ivar = s^2, so that sqrt(ivar_i) R_ij = sqrt(ivar_j) R_ji: of the diagonals that are stored."""
+    """R = Q / s and ivar = s^2, so sqrt(ivar_i) R_ij = sqrt(ivar_j) R_ji on the stored diagonals."""
     frame = extracted(*problem(core))
     root = np.sqrt(frame.ivar)
     for k in range(1, frame.ndiag + 1):
@@ -134,7 +135,8 @@ def test_q_is_symmetric(core: str) -> None:
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("bins", [slice(0, 45), slice(30, None)], ids=["first", "last"])
 def test_part_of_a_range_has_the_same_spectra(core: str, bins: slice) -> None:
-    """With light on both sides, which pads solve for; R of bins whose neighbours are in both."""
+    """There is light on both sides, for which the pads are solved. R is compared in bins whose neighbours are in
+    both."""
     image, psf, config = problem(core)
     whole = extracted(image, psf, config)
     wave = whole.wave[bins]
@@ -164,8 +166,9 @@ def test_a_fibre_without_a_good_pixel_is_as_one_that_is_not_there(core: str) -> 
 
 @pytest.mark.parametrize("core", CORES)
 def test_a_trace_that_leaves_the_ccd_and_comes_back(core: str) -> None:
-    """Columns beyond the CCD's edge are as masked ones, though pads of fibres that the edge cuts off are measured with
-    the edge. Most of the light of the first fibre is beyond it in the middle, and hardly any at the ends."""
+    """Columns beyond the edge of the CCD are like masked columns, although pads of fibres that the edge cuts off are
+    measured with the edge. The first fibre has most of its light beyond the edge in the middle, and hardly any at the
+    ends."""
     _, psf, config = problem(core)
     bend = psf.x.plus(np.array([8.0, 0.0, 8.0]))
     bent, first = replace(psf, x=bend), 15
@@ -180,7 +183,7 @@ def test_a_trace_that_leaves_the_ccd_and_comes_back(core: str) -> None:
 
 
 def test_r_is_the_same_however_many_diagonals_are_stored() -> None:
-    """The diagonals beyond a band first show what it cuts off: z has nine. The dense core cuts off nothing.
+    """The diagonals beyond a band are the first to show what it cuts off; z has nine. The dense core cuts off nothing.
 
     Without `Limits.most_tail` R is off by 1.5e-9 here, and with a `Limits.plain` of 2.5e-6 ivar by 1.2e-9.
     """

@@ -1,4 +1,4 @@
-"""The fit of a bundle against the truth, and what is wrong with arcs, lists and starts."""
+"""The fit of a bundle against the truth, and faults of arcs, line lists and starting PSFs."""
 from dataclasses import replace
 
 import numpy as np
@@ -22,14 +22,14 @@ def errors(small: Small, fit: Fit) -> Errors:
 
 
 def bound(small: Small) -> Errors:
-    """Root mean squares of what noise must leave."""
+    """Root mean squares of the errors that noise must leave."""
     found = least_errors(small.fit, small.true, small.judge)
     return Errors(*(float(np.sqrt(np.mean([getattr(each, name) ** 2 for each in found])))
                     for name in Errors.__dataclass_fields__))
 
 
 def arc_of(small: Small, share: Array, seed: int = 1) -> Image:
-    """An arc whose fibres pass these shares of the light."""
+    """An arc whose fibres transmit these shares of the light."""
     light = np.zeros(small.true.shape)
     project_lines(light, small.true, FIBRES, small.lines.wave, share[:, np.newaxis] * small.lines.strength)
     random = np.random.default_rng(seed)
@@ -38,7 +38,8 @@ def arc_of(small: Small, share: Array, seed: int = 1) -> Image:
 
 
 def test_a_cold_start_ends_where_noise_allows(small: Small) -> None:
-    """One bundle of 75 spots: its errors scatter by 20 % around the bound, 1.6 times it is three of that."""
+    """One bundle has 75 spots, so its errors scatter by 20 % around the bound; 1.6 times the bound is three times
+    that."""
     least, found = bound(small), errors(small, small.fit)
     for name in ("x", "y", "stamp", "shape"):
         assert getattr(found, name) < 1.6 * getattr(least, name), name
@@ -53,7 +54,7 @@ def test_without_noise_the_truth_is_found(small: Small) -> None:
     arc = make_arc(small.true, FIBRES, (small.lines.wave, small.lines.strength), 1, noise=False)
     found = errors(small, fit_bundle([arc], small.start, FIBRES, small.lines, FitConfig()))
     least = bound(small)
-    # what prior and the steps that are not worth taking leave is far below the noise
+    # what the prior and the last, negligible steps leave is far below the noise
     assert found.x < 0.4 * least.x
     assert found.y < 0.4 * least.y
     assert found.shape < 0.5 * least.shape
@@ -140,7 +141,7 @@ def test_lines_too_close_and_saturated_ones_are_left_out(small: Small) -> None:
 
 @pytest.mark.parametrize("strength", [0.0, 0.5])
 def test_what_is_nothing_beside_a_line_is_no_line(small: Small, strength: float) -> None:
-    """The bright lines were left out as well, so that the list was said to be of another lamp."""
+    """Bright lines beside such faint ones were once left out as well, and the list was said to be of another lamp."""
     wave = np.concatenate([small.lines.wave, small.lines.wave[4:9] + 0.5])
     light = np.concatenate([small.lines.strength, np.full(5, strength)])
     order = np.argsort(wave)
@@ -149,14 +150,14 @@ def test_what_is_nothing_beside_a_line_is_no_line(small: Small, strength: float)
 
 
 def test_lines_without_a_strength_are_too_close_as_well(small: Small) -> None:
-    """None was brighter than the other, so both were fitted, 0.3 pixels apart."""
+    """Neither line was the brighter one, so both were once fitted, 0.3 pixels apart."""
     wave = np.insert(small.lines.wave, 5, small.lines.wave[4] + 0.3)
     fit = fit_bundle([small.arc], small.start, FIBRES, Lines(wave, np.zeros(len(wave))), FitConfig())
     assert not np.isin(wave[4:6], fit.task.spots.wave).any()
 
 
 def test_a_spot_without_a_good_pixel_has_no_certainty(small: Small) -> None:
-    """The variance of its flux was 1, and it counted as a parameter."""
+    """The variance of its flux was once 1, and the flux counted as a parameter."""
     ivar = small.arc.ivar.copy()
     ivar[small.arc.shape[0] // 2:] = 0.0
     fit = fit_bundle([replace(small.arc, ivar=ivar)], small.start, FIBRES, small.lines, FitConfig())
@@ -174,7 +175,7 @@ def test_a_spot_without_a_good_pixel_has_no_certainty(small: Small) -> None:
 
 
 def test_a_pixel_at_the_saturation_counts_as_saturated(small: Small) -> None:
-    """Lines that are cut off at it, as files have it: in single precision."""
+    """Lines are cut off at the saturation as it is stored in files, in single precision."""
     level = 1500.7
     cut = replace(small.arc, pix=np.minimum(small.arc.pix, level).astype(np.float32))
     frame = small.fit.frame
@@ -198,12 +199,12 @@ def test_a_continuum_is_taken_away(small: Small) -> None:
 
 @pytest.mark.parametrize(("continuum", "stray"), [(0.0, 100.0), (300.0, 0.0), (100.0, 100.0)])
 def test_bright_light_beside_the_lines_is_taken_away(small: Small, continuum: float, stray: float) -> None:
-    """Lines of up to 2000 electrons a pixel on 100 of stray light, on 580 of a continuum, and on both: what is 12
-    standard deviations of the read noise above 0 was no continuum, stamps were off by 0.04 and 0.03, widths by
-    0.1 pixels.
+    """Lines of up to 2000 electrons a pixel lie on 100 electrons of stray light, on 580 of a continuum, and on both.
+    Light more than 12 standard deviations of the read noise above 0 once did not count as continuum; stamps were off by
+    0.04 and 0.03, widths by 0.1 pixels.
 
-    The bound is the noise's: it grows with the light beneath, to a fifth of the lines' by less than 1.4, and by less
-    than 2.2 where a continuum has up to half of a line's.
+    The bound is that of the noise. It grows with the light beneath: by less than 1.4 up to a fifth of the lines' light,
+    and by less than 2.2 where a continuum has up to half of a line's.
     """
     wave = np.arange(6000.5, 6109.5, 0.1)
     light = np.zeros(small.true.shape)
@@ -217,7 +218,7 @@ def test_bright_light_beside_the_lines_is_taken_away(small: Small, continuum: fl
 
 
 def test_a_level_that_was_left_in_is_taken_away(small: Small) -> None:
-    """Half of the brightest lines' light, without a noise of its own; the fit was refused."""
+    """A level of half of the brightest lines' light, without noise of its own. Such a fit was once refused."""
     fit = fit_bundle([replace(small.arc, pix=small.arc.pix + 1000.0)], small.start, FIBRES, small.lines, FitConfig())
     assert errors(small, fit).stamp < 1.5 * errors(small, small.fit).stamp and (fit.status == Status.FITTED).all()
 
@@ -264,7 +265,8 @@ def test_light_that_outshines_the_lines_is_said(small: Small) -> None:
 @pytest.mark.parametrize(("by", "share"), [((0.6, 0.0), 1.0), ((0.0, -0.9), 1.0), ((1.0, 1.0), 0.02)])
 def test_arcs_that_are_shifted_against_each_other_are_refused(small: Small, by: tuple[float, float],
                                                               share: float) -> None:
-    """Their mean is nobody's. Chi squared hardly tells: pixels are left out where arcs are bright."""
+    """The mean of such arcs is right for none of them. Chi squared hardly shows it, because it leaves out pixels where
+    arcs are bright."""
     images = [make_arc(moved(small.true, *shift), FIBRES, (small.lines.wave, share * small.lines.strength), n)
               for n, shift in enumerate(((0.0, 0.0), by))]
     with pytest.raises(BundleError, match=r"the arcs are shifted against each other by .* at most 0\.25"):
@@ -273,8 +275,8 @@ def test_arcs_that_are_shifted_against_each_other_are_refused(small: Small, by: 
 
 @pytest.mark.parametrize("by", [(0.0, 0.0), (0.2, -0.05), (0.03, -0.16)])
 def test_arcs_that_are_hardly_shifted_are_fitted_and_measured(small: Small, by: tuple[float, float]) -> None:
-    """Their shift is told to 0.02 pixel: 75 spots of S/N 140 tell a median to 1.25 sigma / 140 / 75^(1/2) = 0.001, and
-    shapes follow the mean of both."""
+    """Their shift is measured to 0.02 pixel: 75 spots of S/N 140 give a median to 1.25 sigma / 140 / 75^(1/2) = 0.001.
+    Shapes follow the mean of both arcs."""
     other = make_arc(moved(small.true, *by), FIBRES, (small.lines.wave, small.lines.strength), 2)
     fit = fit_bundle([small.arc, other], small.start, FIBRES, small.lines, FitConfig())
     assert (fit.status == Status.FITTED).all()
@@ -282,7 +284,7 @@ def test_arcs_that_are_hardly_shifted_are_fitted_and_measured(small: Small, by: 
 
 
 def test_odd_cores_and_large_residuals_are_refused(small: Small) -> None:
-    """A state whose pixels are moved after the fit: by half a pixel's slope, or left out."""
+    """Pixels are changed after the fit: by half a pixel's slope, or left out."""
     task, state = small.fit.task, small.fit.state
     check_cores(task, state)
     check_error(task, state)
@@ -297,8 +299,8 @@ def test_odd_cores_and_large_residuals_are_refused(small: Small) -> None:
 
 
 def test_spots_that_should_be_bright_and_are_not_are_refused(small: Small) -> None:
-    """Every fourth spot may look otherwise, not every second one; those at a fibre's ends, and masked ones, do not
-    count: an amplifier may be dark."""
+    """Every fourth spot may be missing, but not every second one. Spots at a fibre's ends and masked ones do not count,
+    because an amplifier may be dark."""
     task, state = small.fit.task, small.fit.state
     number = task.spots.line
     check_spots(task, state)
@@ -313,7 +315,7 @@ def test_spots_that_should_be_bright_and_are_not_are_refused(small: Small) -> No
 
 @pytest.mark.parametrize(("seed", "error"), [(1, 0.2), (1, 0.6), (2, 0.4), (2, 0.8)])
 def test_lines_that_are_not_where_the_list_has_them_are_told(small: Small, seed: int, error: float) -> None:
-    """Refused, or a chi squared of 2 and more, which the program warns of."""
+    """The fit is refused, or chi squared is 2 or more, and the program warns."""
     wave = np.sort(small.lines.wave + np.random.default_rng(seed).normal(0, error, len(small.lines.wave)))
     try:
         fit = fit_bundle([small.arc], small.start, FIBRES, Lines(wave, small.lines.strength), FitConfig())
@@ -331,8 +333,8 @@ def test_traces_that_move_beyond_the_reach_are_refused(small: Small) -> None:
 
 
 def test_a_gap_in_the_list_makes_traces_unsure(small: Small) -> None:
-    """A list without the lines of a third of the range: none of its own gaps is longer. Traces bend by a tenth of a
-    pixel there where the lines are faint."""
+    """The list lacks the lines of a third of the range; none of its other gaps is longer. Where the lines are faint,
+    traces bend there by a tenth of a pixel."""
     kept = (small.lines.wave < 6031) | (small.lines.wave > 6070)
     lines = Lines(small.lines.wave[kept], small.lines.strength[kept])
     for share, status in ((1.0, Status.FITTED), (0.02, Status.FEW_LINES)):
@@ -348,7 +350,7 @@ def test_a_start_that_is_off_by_a_fibre_is_refused(small: Small, by: float) -> N
 
 
 def test_light_in_the_gap_that_is_no_fibre_is_not_taken_for_one(small: Small) -> None:
-    """A bright column a fibre's distance beside the last fibre."""
+    """A bright column lies beside the last fibre, at the distance of a fibre."""
     pix = small.arc.pix.copy()
     pix[:, round(float(small.true.x.coeff[4, 0] + 7.27)) + np.arange(-1, 2)] += 500.0
     fit = fit_bundle([replace(small.arc, pix=pix)], small.start, FIBRES, small.lines, FitConfig())
@@ -356,7 +358,7 @@ def test_light_in_the_gap_that_is_no_fibre_is_not_taken_for_one(small: Small) ->
 
 
 def test_a_faint_arc_needs_its_own_list(small: Small) -> None:
-    """No pixel is bright: then lines alone count, of which a random list has some by chance."""
+    """No pixel is bright. Then only lines count, and a random list has some of them by chance."""
     arc = make_arc(small.true, FIBRES, (small.lines.wave, 0.008 * small.lines.strength), 3)
     fit_bundle([arc], small.start, FIBRES, small.lines, FitConfig())
     wave = np.sort(np.random.default_rng(5).uniform(6003, 6107, 14))

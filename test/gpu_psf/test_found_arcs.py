@@ -1,4 +1,4 @@
-"""What random arcs have found in `gpu_psf fit`, each by its seed: said to be fitted once, and was not."""
+"""Faults of `gpu_psf fit` that random arcs have found, each by its seed: reported as fitted once, but wrong."""
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from gpu_extract.simulate.instrument import psf_model
 from gpu_psf import run as fitting
 from gpu_psf.cli import fit
 
-# what was wrong -> the seed and what was drawn from it: when another problem is drawn, the find has to be made anew
+# what was wrong -> the seed and what is drawn from it; if it draws another problem, the find must be made again
 FINDS = {
     "an arc upside down, whose lines nearly mirror each other: 13 pixels off, chi2 1.9, half of the pixels left out":
         "seed 6: faint fibres, off, upside down",
@@ -59,7 +59,7 @@ def test_what_was_found_is_mended(find: str, tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_wrong_by_a_tenth_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Faint lines on a continuum that waves, which no polynomial follows: chi2 1.7, PSFERR 0.15, shapes off by 0.12."""
+    """Faint lines on a wavy continuum, which no polynomial follows: chi2 1.7, PSFERR 0.15, shapes off by 0.12."""
     said: list[str] = []
     monkeypatch.setattr(fit.log, "warning", said.append)
     assert run(scene_of(94036), tmp_path).finds == ()
@@ -72,7 +72,7 @@ def test_a_model_that_is_wrong_by_a_tenth_is_warned_of(tmp_path: Path, monkeypat
     ("off", 0, 0, "")])
 def test_what_is_left_out_is_told(only: str, lines: int, columns: int, words: str, tmp_path: Path,
                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many lines the list lacks, and which columns are hot: in the table, of a bundle, in the summary."""
+    """The number of lines that the list lacks, and the hot columns: in the table, for a bundle, in the summary."""
     said: list[str] = []
     warned: list[str] = []
     monkeypatch.setattr(fit.log, "info", said.append)
@@ -99,7 +99,7 @@ def test_a_problem_without_damage_is_fitted_and_right(tmp_path: Path) -> None:
 
 
 def test_the_judge_sees_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traces that are moved by a tenth of a pixel behind the fit's back, and shapes that are wider."""
+    """After the fit, traces are moved by a tenth of a pixel, and shapes are made wider."""
     import psf_random
     from psf_errors import moved
 
@@ -112,7 +112,7 @@ def test_every_kind_of_damage_is_drawn_first_by_some_seed() -> None:
 
 
 def test_a_reason_has_no_space_at_its_end() -> None:
-    """FITS drops it, and the checksum was that of the text with it."""
+    """FITS drops such a space, and the checksum was once that of the text with it."""
     reason = "x" * 159 + " y"
     row, = fitting._bundle_rows(psf_model("tiny"), [(0, 5)], [{"reason": reason}])
     assert row["REASON"] == b"x" * 159

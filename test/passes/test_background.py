@@ -59,8 +59,9 @@ def test_what_lies_under_the_spots_is_the_transposed_times_the_image(problem) ->
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_spectra_and_background_are_those_of_least_squares(problem, whole: bool) -> None:
-    """With all pixels known it is the least-squares solution of both together. With some unknown, x is the best one for
-    the background, and the residual has no part of B where pixels are known."""
+    """If the model contains the light of all pixels, the result is the least-squares solution of both together.
+    Otherwise x is the best one for the background found, and the residual has no component of B on the pixels with
+    known light."""
     cut, blocks, normal, dense = problem
     rows, columns = cut.root.shape
     known = np.array([np.full(columns, 0 if whole else 9), np.full(columns, rows if whole else rows - 12)])
@@ -86,7 +87,7 @@ def test_spectra_and_background_are_those_of_least_squares(problem, whole: bool)
 
 
 def test_a_shape_that_no_pixel_tells_of_has_no_part(problem) -> None:
-    """All pixels are unknown: nothing is subtracted, and nothing is divided by 0."""
+    """The model contains the light of no pixel: nothing is subtracted, and nothing is divided by 0."""
     cut, blocks, normal, _ = problem
     nothing = np.array([np.full(cut.root.shape[1], 9), np.full(cut.root.shape[1], 9)])
     fit = prepare(cut, nothing, DEGREE, (blocks, normal, lambda sums: _answer(normal, sums)))

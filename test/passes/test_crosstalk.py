@@ -15,7 +15,7 @@ FIBRES = (0, 3)
 
 
 def faded(r2: np.ndarray, radius: float) -> np.ndarray:
-    """1 up to 0.7 of a radius, the smooth step of degree 7 in r2 down to 0 at it."""
+    """1 up to 0.7 of a radius, then a smooth step of degree 7 in r2, 0 from the radius on."""
     s = np.clip((radius**2 - r2) / (radius**2 - (0.7 * radius)**2), 0, 1)
     return 35 * s**4 - 84 * s**5 + 70 * s**6 - 20 * s**7
 
@@ -45,8 +45,8 @@ def test_tails_are_the_formula_beyond_the_stamps_up_to_the_radius() -> None:
 @pytest.mark.parametrize("step", [0.25, 0.8])
 @pytest.mark.parametrize("xscale", [1.0, 1.2])
 def test_tails_in_two_parts_are_the_same_within_a_per_cent(step: float, xscale: float, every: int) -> None:
-    """Of T(NEAR) for each spot, wherever it lies on the grid and among the bins that are taken for all; on smooth
-    spectra far better than that. On a coarser grid it is as much more as the error of a cubic, h^4."""
+    """A per cent of T(NEAR) for each spot, wherever it lies on the grid and between the bins that stand for all. Smooth
+    spectra are far more accurate. On a coarser grid the error grows like that of a cubic, as h^4."""
     psf = with_tail(psf_model("tiny", 0), 0.002)
     assert psf.tail is not None
     psf = replace(psf, tail=replace(psf.tail, xscale=replace(psf.tail.xscale, coeff=xscale * psf.tail.xscale.coeff)))
@@ -85,7 +85,7 @@ def test_the_scale_of_a_tail_is_what_normalised_its_stamp() -> None:
         + ((spots.x0 - centre[1])[..., None, None] + np.arange(nx)) ** 2
     tail = scale[..., None, None] * 0.002 * r2 / (CORE**2 + r2) ** (1 + INDEX / 2)
     core = (full - tail) / (full - tail).sum(axis=(2, 3), keepdims=True)
-    # Gauss-Hermite terms below 0 are cut off of the component alone, but not where the tail raises it: 1e-4 of light
+    # Gauss-Hermite terms below 0 are clipped for the component alone, but not where the tail raises them: 1e-4 of light
     np.testing.assert_allclose(core, bare, atol=2e-4)
 
 

@@ -12,8 +12,8 @@ MOST = (WRONG * ERROR + SHAPE.between) * LIGHT      # possible error of a model
 
 
 def variances(apart: dict[tuple[int, int], float], *, light: float = LIGHT, lit: float | None = None) -> np.ndarray:
-    """For 20 x 10 pixels that are off a flat model by this much, the variance that they get; lit: the share of light in
-    it, whose noise is that of counts; None: all of it is Gaussian."""
+    """The variance of 20 x 10 pixels that differ from a flat model by this much; lit: the share of light in the
+    variance, which has the noise of counts; None: all noise is Gaussian."""
     model, variance = np.full((20, 10), light, np.float32), np.full((20, 10), NOISE + max(light, 0.0))
     pix = model.astype(float)
     for place, off in apart.items():
@@ -34,19 +34,19 @@ def test_a_pixel_far_above_the_model_has_the_variance_of_its_own_light() -> None
 
 
 def test_where_the_model_is_below_zero_it_has_no_part() -> None:
-    """A pixel's own light may also be below 0."""
+    """The pixel's own light may be below 0 as well."""
     np.testing.assert_allclose(variances({(7, 3): 340.0}, light=-300.0)[7, 3], NOISE + 40.0)
     assert (variances({(7, 3): 290.0}, light=-300.0) == NOISE).all()
 
 
 def test_a_hit_is_not_missed() -> None:
-    """How much the model may be wrong depends on the brightest light around."""
+    """The model's possible error depends on the brightest light nearby."""
     assert (variances({(7, 3): FAR * SIGMA + MOST + 0.1}) == NOISE + LIGHT).all()
     assert variances({(7, 3): FAR * SIGMA + MOST - 0.1})[7, 3] > 1.2 * (NOISE + LIGHT)
 
 
 def test_noise_and_what_lies_below_the_model_change_nothing() -> None:
-    """By its own light a dead pixel would have the largest weight."""
+    """Weighted by its own light, a dead pixel would have the largest weight."""
     apart = {(7, 3): (FAR - 0.01) * SIGMA, (12, 3): -LIGHT, (14, 5): -3 * LIGHT}
     assert (variances(apart) == NOISE + LIGHT).all()
 
@@ -58,7 +58,7 @@ def test_masked_pixels_stay_masked() -> None:
 
 
 def test_counts_are_further_above_the_model_by_noise_alone() -> None:
-    """5.1 errors of light are as rare as 4.9 of a Gaussian."""
+    """5.1 errors of counts are as rare as 4.9 of a Gaussian."""
     apart = {(7, 3): (FAR + 0.1) * SIGMA}
     assert (variances(apart, lit=LIGHT) == NOISE + LIGHT).all()
     assert variances({(7, 3): (FAR + 0.4) * SIGMA}, lit=LIGHT)[7, 3] > 1.2 * (NOISE + LIGHT)

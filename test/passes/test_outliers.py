@@ -1,4 +1,4 @@
-"""Pixels that stand out from the model: found where there are cosmics, not where the model may be wrong."""
+"""Pixels that stand out from the model: found where there are cosmic rays, not where the model may be wrong."""
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ NONE = np.zeros((0, 2), dtype=np.int64)
 
 
 def cut_of(excess: np.ndarray, model: np.ndarray) -> Cut:
-    """Pixels that are above the model by this much."""
+    """Pixels that lie above the model by this much."""
     root = np.full(excess.shape, 1 / SIGMA)
     return Cut(root, (excess + model) * root, 0, 0)
 
@@ -56,7 +56,7 @@ def test_a_hit_is_found_from_five_and_a_half_sigma_on_a_track_by_its_pairs() -> 
 @pytest.mark.parametrize("light", [0.05, 0.3, 2.0, 20.0, 1e3, 1e6])
 @pytest.mark.parametrize("noise", [0.03, 0.5, 3.0])
 def test_errors_are_those_of_a_gaussian_that_is_exceeded_as_rarely(light: float, noise: float) -> None:
-    """Against the sum over all counts; counts are whole without read noise, hence to a photon."""
+    """Against the sum over all counts. Without read noise counts are whole numbers, so they agree to a photon."""
     sigma = np.hypot(noise, np.sqrt(light))
     for excess in np.linspace(2.5, 9, 14) * sigma:
         counts = np.arange(int(light + 60 * sigma + 60))
@@ -68,7 +68,7 @@ def test_errors_are_those_of_a_gaussian_that_is_exceeded_as_rarely(light: float,
 
 
 def test_errors_of_all_that_there_may_be() -> None:
-    """Hits near full well, no light at all, light near the limits of numbers, below the model."""
+    """Hits near full well, no light at all, light near the limits of single precision, pixels below the model."""
     above, variance, light = [1e-3, 1.0, 30.0, 1e5, 1e20], [1e-4, 1.0, 9.0, 1e5, 1e30], [0.0, 0.3, 9.0, 1e5, 1e30]
     excess, root, lit = np.meshgrid(above, 1 / np.sqrt(variance), light)
     excess, root, lit = (array.ravel() for array in (excess, root, lit))
@@ -80,7 +80,7 @@ def test_errors_of_all_that_there_may_be() -> None:
 
 
 def test_a_photon_is_no_hit() -> None:
-    """If 0.01 are expected, every hundredth pixel has one; several in a pixel are still a hit."""
+    """If 0.01 photons are expected, every hundredth pixel has one. Several in a pixel are still a hit."""
     model, light = np.full((60, 40), 0.01), np.full((60, 40), 0.01, np.float32)
     ends = np.array([[0], [60]]).repeat(40, axis=1)
     pix = (np.random.default_rng(1).random((60, 40)) < 0.01).astype(float)
@@ -114,13 +114,13 @@ def test_the_core_of_a_line_is_none_where_the_psf_or_the_step_explain_it() -> No
 
 
 def test_a_model_below_zero_is_no_light() -> None:
-    """Beside a cosmic x oscillates: a model below 0 is no excess of the pixel."""
+    """Beside a cosmic ray x oscillates. A model below 0 does not count as an excess of the pixel."""
     model = -hit(30.0, (30, 20))
     assert found(-model, model) == set()         # the pixels are 0
 
 
 def test_outliers_stay_as_long_as_they_lie_above_the_model() -> None:
-    """Single ones if they would be outliers now, pairs for less."""
+    """A single pixel stays if it would be an outlier now, one of a pair from a lower limit on."""
     known = np.array([(30, 20), (10, 10)])
     assert found(hit(6.0, (30, 20)), known=known) == {(30, 20)} and found(hit(4.5, (30, 20)), known=known) == set()
     pair = np.array([(30, 20), (31, 21), (10, 10)])
@@ -141,7 +141,7 @@ def test_rows_whose_light_the_model_does_not_have_are_left_alone() -> None:
 
 
 def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:
-    """By definition: bins beyond both ends, or the last few, would have no pixel of a stamp there."""
+    """By definition: no stamp of bins beyond both ends, or of the last few bins, has a pixel there."""
     psf = psf_model("tiny", 0)
     wave = np.arange(6000.0, 6090.0, 0.8)
     part, reach = slice(30, 80), 4
@@ -164,8 +164,8 @@ def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:
 
 @pytest.mark.parametrize("step", [0.4, 0.8])
 def test_the_shape_of_spots_is_measured(step: float) -> None:
-    """A tiny camera's spots have a sigma of a little more than a pixel; a line between two bins of 0.8 A is missed by
-    per cents, between two of 0.4 A by next to nothing."""
+    """Spots of the tiny camera have a sigma of a little more than a pixel. The model misses per cents of a line between
+    two bins of 0.8 A, and next to nothing between two of 0.4 A."""
     shape = shape_of(psf_model("tiny", 0), step)
     assert all(0.4 < beside < 0.85 for beside in shape.beside) and shape.beside[2] < shape.beside[0]
     assert all(2 <= reach <= 5 for reach in shape.core)
@@ -173,7 +173,7 @@ def test_the_shape_of_spots_is_measured(step: float) -> None:
 
 
 def test_bins_of_which_none_reaches_a_line_between_them() -> None:
-    """The model misses all of it: a large finite number, without a division by 0."""
+    """The model misses the whole line: the result is large but finite, without a division by 0."""
     assert shape_of(psf_model("tiny", 0), 4.0).between < shape_of(psf_model("tiny", 0), 40.0).between == 1 / DARK
 
 
@@ -189,8 +189,8 @@ def test_the_shape_is_the_same_when_fibres_are_counted_from_the_other_side() -> 
 
 @pytest.mark.parametrize("step", [0.4, 0.8])
 def test_the_shape_is_the_same_where_wavelengths_are_counted_from_the_other_end(step: float) -> None:
-    """With lines and bins counted from the lowest one it was 8 % more in r, and in two passes over the tiny camera bins
-    beside a hit differed by 0.4 sigma."""
+    """When lines and bins were counted from the lowest wavelength, `between` was 8 % larger in r, and after two passes
+    over the tiny camera bins beside a hit differed by 0.4 sigma."""
     psf = psf_model("tiny", 0)
     low, high = psf.wavelength_range
     other = with_series(psf, lambda series: Legendre(series.coeff * (-1.0) ** np.arange(series.coeff.shape[-1]),
@@ -201,7 +201,7 @@ def test_the_shape_is_the_same_where_wavelengths_are_counted_from_the_other_end(
 
 
 def test_the_shape_is_that_of_the_sharpest_fibre_wherever_it_is() -> None:
-    """Between two bins its line leaves a larger remainder, and less beside its brightest pixel."""
+    """Its line between two bins leaves a larger residual, and its spots have less light beside the brightest pixel."""
     plain, sharp = shape_of(psf_model("tiny", 0), 0.85), shape_of(sharp_fibre(0.7), 0.85)
     assert sharp.between > 1.3 * plain.between
     assert all(one < 0.9 * other for one, other in zip(sharp.beside, plain.beside, strict=True))

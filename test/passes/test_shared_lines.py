@@ -7,12 +7,12 @@ from gpu_extract.passes.shared_lines import GAINS, LEAST, LOUDEST, TURNS, shared
 from gpu_extract.passes.variance import HALF, KEEP, REACH, WIDTHS, Shared, smooth
 
 NFIBRE, NWAVE, HALFBAND = 8, 200, 6
-LINES = np.arange(12, 150, 11)           # closer than an average is wide
+LINES = np.arange(12, 150, 11)           # closer together than an average is wide
 OWN = 61                                 # bin of a line that one fibre has
 
 
 def blocks_of(rng: np.random.Generator) -> np.ndarray:
-    """(nfibre, nwave, nwave) own blocks of icov, as Gaussian spots give them, of fibres that know more and less."""
+    """(nfibre, nwave, nwave) own blocks of icov from Gaussian spots, of fibres with more and less information."""
     apart = np.subtract.outer(np.arange(NWAVE), np.arange(NWAVE))
     one = np.where(np.abs(apart) <= HALFBAND, np.exp(-apart**2 / 4.0), 0.0)
     scale = np.sqrt(0.02 * rng.uniform(0.5, 1.5, (NFIBRE, 1)) * (1 + 0.3 * np.sin(np.arange(NWAVE) / 40)))
@@ -20,7 +20,7 @@ def blocks_of(rng: np.random.Generator) -> np.ndarray:
 
 
 def normal_of(blocks: np.ndarray) -> Normal:
-    """Normal equations of fibres that do not know each other."""
+    """Normal equations of fibres that do not couple."""
     icov = np.zeros((len(blocks), 1, NWAVE, 2 * HALFBAND + 1))
     for k in range(-HALFBAND, HALFBAND + 1):
         j = np.arange(max(0, -k), min(NWAVE, NWAVE - k))
@@ -29,8 +29,9 @@ def normal_of(blocks: np.ndarray) -> Normal:
 
 
 def scene(seed: int, noise: float = 1.0) -> tuple[Normal, np.ndarray, np.ndarray, np.ndarray]:
-    """Fibres of various throughputs and continua, with common lines, and one with a line of its own: normal equations,
-    x with the noise that they give, its expectation, the share of spots on good pixels, in a few bins next to none."""
+    """Fibres with various throughputs and continua, with common lines, and one with a line of its own: normal
+    equations, x with their noise, its expectation, and the share of good pixels in spots, which is next to 0 in a few
+    bins."""
     rng = np.random.default_rng(seed)
     lit = np.ones((NFIBRE, NWAVE))
     lit[5, 100:106] = 0.3, 0.89, 1e-3, 0.6, 0.91, 0.2
@@ -104,12 +105,12 @@ def test_light_of_shared_lines_is_that_of_the_definition() -> None:
 
 
 def test_without_noise_nothing_but_the_continuum_is_left_of_shared_lines() -> None:
-    """The fibres differ by throughput and continuum. One has a line of its own, which is no light of the others: in
-    their mean it would be 70 photons.
+    """The fibres differ in throughput and continuum. One has a line of its own, which must not become light of the
+    others: in their mean it would be 70 photons.
 
-    Gains are pulled by (P K P GAINS^2)^-1, about a thirtieth, of their 0.2 towards 1: by 6 of a line of 900. Where
-    bins take no part, one fibre of 8 has a model of lines in its average, 900 / 15 / 8 = 7.5, or an average over 8 bins
-    in place of 15, 6.6.
+    Gains differ from 1 by 0.2, and the prior pulls them back by a share of (P K P GAINS^2)^-1, about a thirtieth: 6
+    photons for a line of 900. Where bins take no part, one fibre of 8 has a model of lines in its average, which gives
+    900 / 15 / 8 = 7.5, or an average over 8 bins in place of 15, which gives 6.6.
     """
     normal, x, _, lit = scene(2, noise=0.0)
     found = shared_lines(normal, x, None, lit)
@@ -124,9 +125,10 @@ def test_without_noise_nothing_but_the_continuum_is_left_of_shared_lines() -> No
 
 
 def test_a_line_in_a_variance_hardly_follows_its_own_noise() -> None:
-    """What a photon of a bin adds to the spectrum of its variance: all of it where the fibre is by itself. Where others
-    tell, 1 / 15 by the average, and by the gain from 13 lines 1 / 13 on the average; the mean P of the gain has an
-    eighth of it, twice. A line that has a quarter of all squares determines a quarter of the gain."""
+    """What a photon in a bin adds to the spectrum of the bin's variance: all of it if the fibre is by itself. With
+    light from other fibres it adds 1 / 15 by the average, and by the gain from 13 lines 1 / 13 on average. The mean P,
+    from which the gain is made, has an eighth of it, twice. A line with a quarter of all squares determines a quarter
+    of the gain."""
     normal, x, _, lit = scene(3, noise=0.1)
     follows = []
     for shared in (True, False):
@@ -144,7 +146,7 @@ def test_a_line_in_a_variance_hardly_follows_its_own_noise() -> None:
 
 
 def test_where_a_spot_has_masked_pixels_its_x_is_nothing_to_others() -> None:
-    """Light of others is known better than by themselves, whatever x says where hardly anything is seen."""
+    """The light known from other fibres does not depend on x in bins that hardly any good pixel sees."""
     normal, x, truth, lit = scene(4)
     assert np.abs((x - truth)[5, 100:106]).max() > 2e4
     near, others = np.s_[92:114], np.arange(NFIBRE) != 5
@@ -157,7 +159,7 @@ def test_where_a_spot_has_masked_pixels_its_x_is_nothing_to_others() -> None:
 
 
 def test_a_fibre_that_knows_most_has_no_lines_of_others() -> None:
-    """Where the others know less than twice of what a fibre knows, it is by itself; so are two of them."""
+    """A fibre is by itself if the others have less than twice its information. So are both fibres of a pair."""
     normal, x, _, lit = scene(5)
     more = normal_of(blocks_of(np.random.default_rng(5)) * np.where(np.arange(NFIBRE) == 1, 20.0, 1.0)[:, None, None])
     found = shared_lines(more, x, None, lit)

@@ -25,7 +25,7 @@ def bent(by: float, tilt: float = 0.0) -> PsfModel:
 @pytest.mark.parametrize("bundle", [(0, 5), (5, 10), (3, 6)])
 def test_pixels_beside_are_under_spots_of_the_next_fibre_or_behind_them(bundle: tuple[int, int], by: float,
                                                                              tilt: float) -> None:
-    """Row by row, with all spots explicit; also for tilted traces that are seen at one end alone."""
+    """Row by row, with all spots explicit. This also holds for tilted traces of which only one end is on the rows."""
     psf = bent(by, tilt)
     every = np.linspace(*psf.wavelength_range, psf.shape[0])
     own, all_of = (make_spots(psf, (0, 10), wave) for wave in (WAVE[60:] if tilt else WAVE, every))

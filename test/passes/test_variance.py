@@ -26,7 +26,7 @@ NOISE = np.array([[2.5, 2.7], [3.1, 3.3]])      # electron, of the amplifiers
 
 
 def image_of(noise: np.ndarray = NOISE, light: float = 0.0, **more) -> Image:
-    """Noise of four amplifiers, light on half of the columns, ivar made from the pixels as in real images."""
+    """An image with the noise of four amplifiers, light on half of the columns, and ivar made from the noisy pixels."""
     every = noise.repeat(40, axis=0).repeat(30, axis=1)
     expected = np.where(np.arange(60) % 4 < 2, light, 0.0) + np.zeros((80, 1))
     pix = RNG.poisson(expected) + every * RNG.standard_normal(every.shape)
@@ -73,8 +73,8 @@ def test_an_image_in_another_unit_than_electrons_is_refused() -> None:
 
 @pytest.mark.parametrize("light", [20.0, 5000.0])
 def test_hits_say_nothing_of_the_unit(light: float) -> None:
-    """Hits have more bright pixels than fibres, and IVAR is made from a model, which has no hits; an IVAR without
-    photon noise leaves the unit open, and is refused."""
+    """Hits have more bright pixels than fibres, and IVAR is made from a model without hits. An IVAR without photon
+    noise does not determine the unit, and is refused."""
     expected = np.zeros((80, 60))
     expected[:, ::12] = light
     pix, noise = RNG.poisson(expected) + 3.0 * RNG.standard_normal(expected.shape), np.full(expected.shape, 3.0)
@@ -122,12 +122,12 @@ def gaussian(nwave: int) -> np.ndarray:
 
 
 def bands_of(block: np.ndarray) -> np.ndarray:
-    """(7, 1, nwave) its diagonals, as stored for each fibre."""
+    """(7, 1, nwave) the diagonals of a block, as stored for each fibre."""
     return np.stack([np.pad(block.diagonal(k), (0, k))[None] for k in range(7)])
 
 
 def slow_left(block: np.ndarray, width: int) -> float:
-    """Variance of K (x - y) of a bin in the middle over K_jj, by matrices, if x has the covariance 1 / K."""
+    """Variance of K (x - y) over K_jj for a bin in the middle, by matrices, if x has the covariance K^-1."""
     n = len(block)
     box = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= width // 2
     leaves = np.eye(n) - block @ (box / (box @ block).sum(axis=1, keepdims=True))
@@ -189,7 +189,7 @@ def test_an_edge_that_a_wide_average_would_lose_is_kept_by_a_narrow_one() -> Non
 
 
 def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> None:
-    """If only the read noise is known, photon noise of a bright spectrum must not count as lines."""
+    """If the weights contain the read noise alone, photon noise of a bright spectrum must not count as lines."""
     nwave = 200
     block = gaussian(nwave)
     noise_of_x = np.linalg.cholesky(np.linalg.inv(block + 1e-3 * np.eye(nwave))) @ RNG.standard_normal(nwave)
@@ -201,7 +201,8 @@ def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> Non
 
 
 def test_where_no_photon_has_come_there_may_be_light() -> None:
-    """For a single bin up to one photon, for many a part of it. Noise may put x below 0; a line more."""
+    """One photon is added to a bin by itself, a part of one to a bin of an average. Noise may put x below 0 by up
+    to ten photons, a line by more."""
     block = gaussian(80)
     x = -1e-4 * RNG.random((1, 80))
     x[0, 38:43] = -6.0, -200.0, 900.0, -200.0, -6.0
@@ -211,7 +212,7 @@ def test_where_no_photon_has_come_there_may_be_light() -> None:
 
 
 def test_photons_lacked_count_for_little_where_read_noise_hides_them() -> None:
-    """From a tenth of K_jj on they count in full."""
+    """K_jj is a tenth of FULL here, so photons count for a tenth."""
     x = -1e-4 * RNG.random((1, 80))
     x[0, 40] = -900.0
     found = smooth(normal_of(0.03 * gaussian(80)[None]), x, None)[0]
@@ -226,7 +227,7 @@ def test_read_noise_that_is_next_to_none_is_told(value: float, told: bool) -> No
 
 @pytest.mark.parametrize(("photons", "line"), [(SKEW - 0.3, False), (SKEW + 0.3, True)])
 def test_counts_exceed_four_errors_more_often(photons: float, line: bool) -> None:
-    """By two and a half photons, each of which adds K_jj to K x; if they are missing, by none."""
+    """The limit is 2.5 photons higher, each of which adds K_jj to K x; for missing light it is not higher."""
     block, heights = gaussian(120), []
     for width in WIDTHS:
         box = np.abs(np.subtract.outer(np.arange(120), np.arange(120))) <= width // 2

@@ -15,14 +15,14 @@ from test_relations import reversed_bins, turned
 
 Problem = tuple[Image, PsfModel, ExtractConfig]
 END = 12110.0        # Angstrom: wavelengths w of the tiny camera become END - w
-ROUNDED = 1e-8, 1e-9         # sigma of the flux, ivar relative to itself: as one pass, see test_relations
-# Tails lie on grids with cubics between, which a mirror moves: doc/method.md, "Second-order effects"
+ROUNDED = 1e-8, 1e-9         # flux in sigma, relative ivar: as for one pass, see test_relations
+# A mirror moves the grids of tails and the cubics between: doc/method.md, "Second-order effects"
 ON_GRIDS = 2e-3, 1e-5
 
 
 @cache
 def problem(tails: float) -> Problem:
-    """Lines and hits that nobody knows, in two bundles."""
+    """Two bundles with lines and unmasked hits."""
     made = simulate(SimConfig(camera="tiny", seed=3, tails=tails, defects=Defects(hidden_cosmics=True)))
     return replace(made.image, cards=()), made.psf, ExtractConfig((6020.4, 6089.25, 0.85), passes=2, any_psf=True)
 
@@ -41,7 +41,7 @@ def mirrored(axis: int) -> Callable[[Problem], Problem]:
 
 
 def backwards(given: Problem) -> Problem:
-    """Wavelengths that fall where they rose."""
+    """The problem with descending wavelengths in place of ascending ones."""
     def back(series: Legendre) -> Legendre:
         return Legendre(series.coeff * (-1.0) ** np.arange(series.coeff.shape[-1]), END - series.wmax,
                         END - series.wmin)

@@ -33,7 +33,7 @@ def made_of(**settings) -> Simulation:
 
 
 def bent(psf: PsfModel) -> PsfModel:
-    """With traces that bend by nine pixels, so that fibres of two bundles are in the same columns."""
+    """Traces bend by nine pixels, so that fibres of two bundles are in the same columns."""
     coeff = psf.x.coeff.copy()
     coeff[:, 2] += 6.0
     return replace(psf, x=replace(psf.x, coeff=coeff))
@@ -45,7 +45,8 @@ def made() -> Simulation:
 
 
 def test_one_pass_has_the_digest_and_the_bits_that_it_had(made: Simulation) -> None:
-    """The digest of the settings below from before there were further passes: existing frames are not made again."""
+    """The digest of these settings is that from before there were several passes: existing frames are not made
+    again."""
     assert ExtractConfig((6020.0, 6090.0, 0.8)).digest() == "b3dafb3a343098de"
     assert ExtractConfig(GRID, keep_cosmics=True).digest() == ExtractConfig(GRID).digest()
     assert len({replace(CONFIG, **more).digest() for more in (
@@ -56,8 +57,8 @@ def test_one_pass_has_the_digest_and_the_bits_that_it_had(made: Simulation) -> N
 
 
 def test_variance_is_that_of_the_light_expected(made: Simulation) -> None:
-    """With ivar from the noisy pixels two passes give the result of ivar from the truth, except for each bin's own
-    noise in its variance: a seventh, half of that in sigma (doc/method.md), and more on lines."""
+    """With ivar from the noisy pixels, two passes give the result of the true ivar, except for each bin's own noise in
+    its variance: a seventh, half of that in sigma (doc/method.md), and more on lines."""
     truth = replace(made.image, ivar=1 / (made.read_noise.astype(float) ** 2 + made.expected))
     best = extracted(truth, made.psf, replace(CONFIG, passes=1))
     one, two = (extracted(made.image, made.psf, replace(CONFIG, passes=n)) for n in (1, 2))
@@ -70,8 +71,8 @@ def test_variance_is_that_of_the_light_expected(made: Simulation) -> None:
 
 def test_lines_of_all_fibres_do_not_follow_the_noise_of_one(made: Simulation) -> None:
     """Mean pull of two passes less that with the true variance on the same noise, on sky lines of 300 electrons every
-    seven bins. Where other fibres do not tell of lines, it is -0.071. A sixth of that is left, as of each line's own
-    noise by the average and the gain from 11 lines: -0.012. Seen are -0.0044 +- 0.0006.
+    seven bins. Without light from other fibres it is -0.071. A sixth of that is left, as is of each line's own noise by
+    the average and the gain from 11 lines: -0.012. The measured value is -0.0044 +- 0.0006.
     """
     x = np.full(made.truth.flux.shape, 30.0, np.float32)
     x[:, ::7] += 300.0 / 0.85
@@ -119,7 +120,7 @@ def test_a_draft_of_another_grid_is_refused(made: Simulation) -> None:
 
 def test_a_draft_of_an_image_with_other_masks_is_used_if_its_pad_is_long_enough(made: Simulation) -> None:
     """Every second row without weight requires a longer pad (checks.masked_ends)."""
-    grid = replace(CONFIG, wavelength=(6045.0, 6065.0, 0.85), tolerance=1e-3)      # otherwise the PSF's whole range
+    grid = replace(CONFIG, wavelength=(6045.0, 6065.0, 0.85), tolerance=1e-3)      # else the pad is the PSF's range
     ivar = made.image.ivar.copy()
     ivar[1::2] = 0.0
     masked = replace(made.image, ivar=ivar)
@@ -127,14 +128,14 @@ def test_a_draft_of_an_image_with_other_masks_is_used_if_its_pad_is_long_enough(
     assert more.pad > less.pad and len(more.wave) > len(less.wave)
     frame = extract_from(more, made.image, made.psf, grid)
     assert frame.notes["pad"] == draft(made.image, made.psf, grid, start=more).pad == more.pad
-    assert in_sigma(extracted(made.image, made.psf, grid), frame.flux).max() < 0.1       # another draft's weights
+    assert in_sigma(extracted(made.image, made.psf, grid), frame.flux).max() < 0.1       # the draft gives other weights
     with pytest.raises(InputError, match=rf"fewer bins beyond the ends \({less.pad}, now {more.pad}\); make it again"):
         extract_from(less, masked, made.psf, grid)
 
 
 def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
-    """Hits of known charge on known pixels, as bright as 30 errors: each is found, and bins around it are flagged or
-    unchanged; without hits none is found."""
+    """Hits of known charge on known pixels, as bright as 30 errors: each is found, and the bins around it are flagged
+    or unchanged. Without hits none is found."""
     made = made_of(seed=8)
     rng = np.random.default_rng(2)
     rows, columns = rng.integers(50, 140, 12), rng.integers(20, 84, 12)
@@ -157,9 +158,10 @@ def test_cosmics_that_nobody_knows_are_masked_and_their_bins_flagged() -> None:
 
 @pytest.mark.parametrize("times", [0.25, 4.0])
 def test_errors_of_the_image_have_no_part(times: float) -> None:
-    """Its IVAR only identifies masked pixels: the first pass judges hits by read noise and light, as the second does.
+    """The image's IVAR only says which pixels are masked. The first pass judges hits by read noise and light, like the
+    second.
 
-    With a quarter of the IVAR it once took hits for light, and bins beside them were off by 0.67 sigma.
+    With a quarter of the IVAR the first pass once took hits for light, and bins beside them were off by 0.67 sigma.
     """
     made = made_of(seed=8)
     rng = np.random.default_rng(5)
@@ -173,8 +175,8 @@ def test_errors_of_the_image_have_no_part(times: float) -> None:
 
 
 def test_bright_lines_between_two_bins_are_no_cosmics() -> None:
-    """With photon noise wings count for more than the top of a line, of which the model then misses more: 65 pixels of
-    such lines were once taken for cosmics."""
+    """With weights by photon noise the wings of a line count for more than its top, of which the model then misses
+    more. Once, 65 pixels of such lines were taken for cosmic rays."""
     made = made_of()
     light = made.expected.copy()
     for wave in np.arange(6026.0, 6086.0, 6.0) + np.linspace(0, 0.8, 10):
@@ -191,9 +193,9 @@ def test_bright_lines_between_two_bins_are_no_cosmics() -> None:
 
 @pytest.mark.parametrize("charge", [3.2e4, 1e6])
 def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float) -> None:
-    """Than in one pass with the true variance, against R times the line on its two bins: the worst bin of each by the
-    median, and the sum. Weights of a model that misses them gave 1.4 and 6.1 times as much. Nor is there less
-    information."""
+    """Compared with R times the line on its two bins, two passes are as accurate as one pass with the true variance: in
+    the median of the lines' worst bins, and in the sum. Weights from a model that misses the lines gave 1.4 and 6.1
+    times the error. Nor is there less information."""
     made, grid = made_of(), (6020.0, 6090.0, 0.8)
     light, wave = np.zeros(made.image.shape), prepare(made.psf, ExtractConfig(grid)).plan.extended
     at = np.arange(18, len(wave) - 18, 14)
@@ -222,9 +224,10 @@ def test_lines_between_two_bins_are_no_worse_in_two_passes(charge: float) -> Non
 
 @pytest.mark.parametrize("light", [0.5, 10.0])
 def test_photons_are_counted_as_such(light: float) -> None:
-    """Read noise 0.03: single photons are neither hits nor lines, and a pixel without one is not dark.
+    """With read noise 0.03, single photons are neither hits nor lines, and a pixel without one is not dark.
 
-    Compared with the true variance. Two passes once lost 10 % of 0.5 electrons a bin, three had pulls of 1.4.
+    Results are compared with those of the true variance. Two passes once lost 10 % of 0.5 electrons a bin, and pulls of
+    three passes had a spread of 1.4.
     """
     made, grid = made_of(), (6020.0, 6090.0, 0.8)
     wave, expected = prepare(made.psf, ExtractConfig(grid)).plan.extended, np.zeros(made.image.shape)
@@ -247,14 +250,15 @@ def test_photons_are_counted_as_such(light: float) -> None:
 
 
 def test_what_a_pixel_is_taken_for_depends_on_no_range(made: Simulation) -> None:
-    """The shape of spots is the PSF's, whatever bins and fibres are requested."""
+    """The shape of spots is that of the whole PSF, whatever bins and fibres are requested."""
     whole = prepare(made.psf, CONFIG).shape
     for first, last in ((6020.0, 6040.2), (6050.0, 6080.6), (6033.3, 6034.0)):
         assert prepare(made.psf, replace(CONFIG, wavelength=(first, last, 0.85), nspec=3)).shape == whole
 
 
 def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:
-    """A short range of a bright frame: at its ends more than 1 % of its pixels stand out; cosmics are found."""
+    """In a short range of a bright frame more than 1 % of the pixels stand out at the ends. Cosmic rays are found all
+    the same."""
     made = made_of(seed=8, flavor="flat", exptime=1000.0)
     pix, ivar = made.image.pix.copy(), made.image.ivar.copy()
     pix[88, 50] += 3000.0
@@ -265,9 +269,9 @@ def test_light_of_bins_beyond_the_ends_is_no_sign_of_a_wrong_psf() -> None:
 
 
 def test_weights_beside_a_hit_are_those_without_it() -> None:
-    """The first pass searches for hits too, and its model has none: bins beside them are the same as if they had been
-    masked. A model that still had hits of 1e5 electrons, and their ringing, moved bins without a flag by 3 sigma, and
-    gave them ivar 2.9 times as large."""
+    """The first pass searches for hits as well, so its model has none, and bins beside hits are the same as if these
+    had been masked. A model that contained hits of 1e5 electrons, and the oscillation beside them, moved bins without a
+    flag by 3 sigma, and made their ivar 2.9 times as large."""
     made = made_of(seed=8)
     rows, columns = np.array([60, 75, 90, 105, 120]), np.array([25, 38, 61, 70, 77])
     pix, ivar = made.image.pix.copy(), made.image.ivar.copy()
@@ -283,8 +287,8 @@ def test_weights_beside_a_hit_are_those_without_it() -> None:
 
 
 def test_pulls_beside_hits() -> None:
-    """Of bins without a flag within 18 pixels of one: mean and spread are within 4 of their errors of 0 and 1. With
-    weights of a model that had the hits, the spread was 1.33."""
+    """In bins without a flag within 18 pixels of a hit, mean and spread are 0 and 1 within four errors. With weights
+    from a model that contained the hits, the spread was 1.33."""
     pulls = []
     for seed in range(3):
         made, rng = made_of(seed=seed), np.random.default_rng(seed)
@@ -327,8 +331,8 @@ def test_lines_are_not_eaten_where_the_psf_is_wrong_by_a_per_cent() -> None:
 
 
 def test_psf_error_is_counted_in_ivar_where_asked_for(made: Simulation) -> None:
-    """A bin's relative error is then at least that of the PSF, shared by the pixels of its spot; faint bins hardly
-    change."""
+    """The relative error of a bin is then at least that of the PSF, divided among the pixels of its spot. Faint bins
+    hardly change."""
     bright = made_of(flavor="flat", exptime=2000.0)
     plain, honest = (extracted(bright.image, bright.psf, replace(CONFIG, psferr=0.05, psferr_in_ivar=each))
                      for each in (False, True))
@@ -338,14 +342,14 @@ def test_psf_error_is_counted_in_ivar_where_asked_for(made: Simulation) -> None:
 
 @pytest.mark.parametrize("passes", [2, 3])
 def test_light_of_the_next_bundle_and_of_tails_is_taken_away(passes: int) -> None:
-    """Tails of all spots beyond their stamps: two passes leave less than a tenth of their effect with one."""
+    """Of the effect of all tails beyond the stamps, two passes leave less than a tenth of what one pass leaves."""
     dark, lit = (made_of(noise=False, tails=tails) for tails in (0.0, 0.004))
     found = extracted(replace(lit.image, ivar=dark.image.ivar), lit.psf,
                       replace(CONFIG, passes=passes, tail_radius=60.0))
     once = extracted(lit.image, lit.psf, replace(CONFIG, passes=1))
     without = extracted(replace(dark.image, ivar=dark.image.ivar), dark.psf, replace(CONFIG, passes=passes))
     sigma = np.sqrt(without.ivar)
-    # stamps that include a tail hold less of the core: light per bin is compared, in sigma
+    # stamps with a tail hold less of the core, so light per bin is compared, in sigma
     before, after = (float(np.abs((frame.flux - without.flux) * sigma)[:, 10:-10].mean()) for frame in (once, found))
     assert before > 0.2 and after < 0.1 * before
 
@@ -367,8 +371,8 @@ def test_fibres_have_the_bits_of_the_whole_frame(specmin: int, nspec: int, holde
 
 @pytest.mark.parametrize("background", [None, 1])
 def test_fibres_of_bent_traces_have_the_bits_of_the_whole_frame(background: int | None) -> None:
-    """The rectangle of their pixels contains light of the next bundle, which is bright, but none under their spots: it
-    is neither background nor hits."""
+    """The rectangle of their pixels contains light of the next bundle, which is bright, but none under their own spots.
+    This light is taken neither for background nor for hits."""
     made, wave = made_of(), np.arange(6001.0, 6109.0, 0.4)
     psf = bent(made.psf)
     light = np.zeros(made.image.shape)
@@ -382,8 +386,9 @@ def test_fibres_of_bent_traces_have_the_bits_of_the_whole_frame(background: int 
 
 
 def test_a_star_beside_bent_traces_is_no_background() -> None:
-    """Its light crosses the rectangle of the next bundle's pixels. Without noise only what single precision leaves is
-    subtracted there, 6e-8 of a pixel of 1000 electrons. Fibres beside it were once off by 3e-3 sigma."""
+    """Its light crosses the rectangle of the next bundle's pixels. Without noise, the background that is subtracted
+    there is the rounding of single precision, 6e-8 of a pixel of 1000 electrons. Fibres beside the star were once off
+    by 3e-3 sigma."""
     made, wave = made_of(), np.arange(6001.0, 6109.0, 0.4)
     psf = bent(made.psf)
     light = np.zeros(made.image.shape)
@@ -395,8 +400,8 @@ def test_a_star_beside_bent_traces_is_no_background() -> None:
 
 
 def test_where_the_next_bundle_crosses_the_pixels_is_no_hit() -> None:
-    """In a bundle beside a bright one so many pixels once stood out in the first pass that no hits were searched for;
-    and bins beyond the range of the next one were hits, since no model has their light."""
+    """In a bundle beside a bright one, so many pixels once stood out in the first pass that no hits were searched for.
+    Bins beyond the range of the next bundle counted as hits, because no model has their light."""
     made, wave = made_of(), np.arange(6001.0, 6109.0, 0.4)
     psf, light = bent(made.psf), np.zeros(made.image.shape)
     project_lines(light, psf, (0, 10), wave, np.where(np.arange(10)[:, None] < 5, 100.0, 3000.0) + 0.0 * wave)
@@ -439,8 +444,8 @@ def test_where_everything_stands_out_nothing_is_rejected_and_it_is_said() -> Non
 
 
 def test_a_psf_whose_error_is_told_is_no_reason_to_reject_nothing() -> None:
-    """A PSF 5 per cent too broad on bright spectra: more than 1 % of the pixels are far above the model, but what the
-    PSF's error explains of them no longer counts; no light is lost."""
+    """The PSF is 5 per cent too broad on bright spectra. More than 1 % of the pixels are far above the model, but those
+    that the stated error of the PSF explains do not count. No light is lost."""
     made = made_of(psf_error=0.05, flavor="flat", exptime=3000.0)
     frame = extracted(made.image, made.psf, replace(CONFIG, psferr=0.05))
     assert not any("none was rejected" in text for text in frame.notes.get("warnings", ()))
@@ -449,7 +454,8 @@ def test_a_psf_whose_error_is_told_is_no_reason_to_reject_nothing() -> None:
 
 @pytest.mark.parametrize("noise", [False, True])
 def test_scattered_light_is_fitted_where_asked_for(noise: bool) -> None:
-    """Fluxes are those without it, and its values are known; without the option they are high by sigmas."""
+    """The fluxes are those without scattered light, and its values are found. Without the option the fluxes are too
+    high by several sigma."""
     lit, dark = (made_of(scattered=level, noise=noise) for level in (20.0, 0.0))
     ivar = (1 / (lit.read_noise.astype(float)**2 + lit.expected)).astype(np.float32)
     truth = extracted(replace(dark.image, ivar=ivar), dark.psf, CONFIG)
@@ -465,8 +471,8 @@ def test_scattered_light_is_fitted_where_asked_for(noise: bool) -> None:
 
 
 def test_light_taken_for_a_bundles_own_is_not_in_its_tails() -> None:
-    """A star in the last fibre of a bundle, beside faint fibres: the first pass takes its tails for light of theirs and
-    of its own. Two passes leave less than 0.005 of the excess of one."""
+    """A star lies in the last fibre of a bundle, beside faint fibres. The first pass takes its tails for light of these
+    fibres and of the star's own. Two passes leave less than 0.005 of the excess in one pass."""
     made = made_of(noise=False, tails=0.004)
     x = np.full(made.truth.flux.shape, 60.0, np.float32)
     x[4] = 1e5
@@ -484,9 +490,9 @@ def test_light_taken_for_a_bundles_own_is_not_in_its_tails() -> None:
 
 @pytest.mark.parametrize("passes", [2, 3])
 def test_bins_that_hardly_any_pixel_sees_have_no_tails_of_their_own(passes: int) -> None:
-    """Under a masked block x is known to 1e5 photons, from the rims of wings. Tails of that moved bins around it by 800
-    sigma, and of the next bundle by 0.7, in three passes by 13. Without them the tails of the block's own light are
-    missing there."""
+    """Under a masked block x is uncertain by 1e5 photons, because only the rims of wings show it. Tails made from that
+    x moved bins around the block by 800 sigma, and bins of the next bundle by 0.7, in three passes by 13. Without them
+    the tails of the block's own light are missing."""
     made = made_of(seed=3100051, tails=0.003)
     ivar = made.image.ivar.copy()
     ivar[70:110, 20:60] = 0.0
@@ -497,7 +503,8 @@ def test_bins_that_hardly_any_pixel_sees_have_no_tails_of_their_own(passes: int)
 
 
 def test_tails_of_a_hit_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tails of it that a pass gives are taken back: changes of tails are right wherever stamps end, on any grid."""
+    """Tails that one pass makes of a hit are removed in the next: changes of tails are right wherever stamps end, on
+    any grid."""
     made = made_of(seed=3100820, tails=0.003)
     pix, places = made.image.pix.copy(), ([60, 75, 90, 105, 120], [25, 42, 67, 74, 81])
     pix[places] += 1e5
@@ -529,7 +536,8 @@ def test_a_background_without_sense_is_refused(degree: int) -> None:
 @pytest.mark.parametrize("background", [None, 2])
 @pytest.mark.parametrize("tails", [0.0, 0.004])
 def test_a_model_that_runs_away_is_no_model(background: int | None, tails: float) -> None:
-    """Some pixels beyond single precision that are to be used unchanged: the frame says so, and ends."""
+    """Some pixels exceed single precision and are to be used unchanged: the extraction ends, and the frame reports
+    it."""
     made = made_of(tails=tails)
     pix, rng = made.image.pix.astype(float), np.random.default_rng(3)
     pix[rng.integers(0, len(pix), 20), rng.integers(0, pix.shape[1], 20)] = 1e45
