@@ -177,7 +177,7 @@ CASES += [pytest.param(FINDS[what], ("auto",), False, id=f"{what}, auto", marks=
 
 
 @pytest.mark.parametrize(("name", "cores", "uneven"), CASES)
-def test_find(name, cores, uneven):
+def test_a_find_is_right_and_flagged_where_needed(name, cores, uneven):
     problem = make(int(re.findall(r"seed (\d+)", name)[0]), uneven=uneven)
     if problem is None:
         pytest.skip("the file of its PSF is absent")

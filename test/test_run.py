@@ -342,7 +342,7 @@ def test_spots_off_the_ccd(tiny, core, cut):
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_upside_down(core):
+def test_y_that_falls_along_wavelength_gives_the_same_spectra(core):
     """y falling along wavelength: the mirrored image with the mirrored PSF gives the same spectra."""
     case = inner_case()
     psf, ny = case.psf, case.psf.shape[0]

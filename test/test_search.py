@@ -12,7 +12,7 @@ CASES = [*(pytest.param(seed, id=name) for name, seed in QUICK.items()),
 
 
 @pytest.mark.parametrize("seed", CASES)
-def test_problem(seed):
+def test_random_problems_are_right_and_flagged_where_needed(seed):
     """A frame exists; unflagged bins are right to max(1e-8 sigma, 100 eps cond); flags are exactly where needed."""
     problem = make(seed)
     known = truth(problem)

@@ -33,7 +33,7 @@ BANDS = [(nfibre, nwave, mask, step) for nfibre, nwave in ((1, 3), (2, 7), (5, 9
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_work_space(keep: bool) -> None:
+def test_work_space_is_kept_only_on_request(keep: bool) -> None:
     made = simulate(SimConfig(camera="tiny"))
     forget()
     extract(made.image, made.psf, ExtractConfig((6030.0, 6050.0, 0.85)), backend=CpuFrames(keep=keep))

@@ -160,7 +160,7 @@ def test_frames_in_use(shared, image, psf, grid):
 @pytest.mark.parametrize(("ours", "theirs", "alike"), [
     ("r0", "r0", True), ("R0 ", "'r0      '", True), ("r0", "", True), (None, "r1", True), ("r", "r1", True),
     ("r0", "r1", False), ("b0", "r0", False), ("b", "r1", False)])
-def test_cameras(ours, theirs, alike):
+def test_an_image_and_a_psf_of_different_cameras_are_strangers(ours, theirs, alike):
     cards = () if ours is None else (Card("CAMERA", ours),)
     text = strangers(cards, identity_of({"CAMERA": theirs}), "psf.fits")
     assert (text == "") == alike

@@ -176,7 +176,7 @@ def test_without_a_command(place: Place) -> None:
     assert ended.code == 2 and ended.err.count("\n") == 1
 
 
-def test_directories() -> None:
+def test_each_user_job_and_step_has_a_directory() -> None:
     """Users, jobs and steps have separate ones; names are short, and stay in their folder."""
     slurm = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3", "TMPDIR": "/scratch"}
     assert str(directory_for(slurm, 99)) == f"/scratch/mps-{os.getuid()}-12-3"

@@ -406,7 +406,7 @@ def test_the_self_test_sees_an_error_of_a_hundredth_of_a_sigma():
 
 # ---- the program ------------------------------------------------------------------------------------------
 
-def test_program(frame, tmp_path, capsys):
+def test_the_program_prints_a_table_and_returns_its_verdict(frame, tmp_path, capsys):
     """0 for equal frames, 1 for different ones, 2 for what cannot be compared; a table, or one line."""
     a, b, c = (str(tmp_path / f"{name}.fits") for name in "abc")
     frame = replace(frame, fibres=np.arange(10, 18))

@@ -50,33 +50,33 @@ def check_facts(facts, cond):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_against_the_oracle(mask):
+def test_masks_and_dead_fibres_agree_with_the_oracle(mask):
     """DESI-like spots; a masked column, a block over the middle fibre and its neighbours, a dead fibre, a gap."""
     statuses = (Status.GOOD,) if mask in ("clean", "column") else (Status.GOOD, Status.WIDE_BAND)
     check(make_bundle(mask=mask), statuses=statuses)
 
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
-def test_strong_coupling(mask):
+def test_strong_coupling_needs_the_wide_band(mask):
     """A third of the light is in the wings: second neighbours count, and the wide band is needed."""
     check(make_bundle(mask=mask, wing=0.3), statuses=(Status.GOOD, Status.WIDE_BAND))
 
 
 @pytest.mark.parametrize("ndiag", [0, 1, 3, 8, 13])
-def test_any_number_of_diagonals(ndiag):
+def test_any_number_of_diagonals_of_r_agrees_with_the_oracle(ndiag):
     """Also more than in the band of S."""
     result = check(make_bundle(3, 70), ndiag=ndiag)
     assert result.resolution.shape == (3, 2 * ndiag + 1, 70)
 
 
 @pytest.mark.parametrize(("stamp", "step", "nwave"), [((5, 15), 2.6, 60), ((17, 29), 1.48, 90), ((23, 17), 1.2, 90)])
-def test_any_half_band(stamp, step, nwave):
+def test_any_half_band_agrees_with_the_oracle(stamp, step, nwave):
     """Spots that overlap two bins, v2's 12, and 20, beyond the narrow kernels."""
     check(make_bundle(4, nwave, stamp=stamp, step=step), statuses=(Status.GOOD, Status.WIDE_BAND))
 
 
 @pytest.mark.parametrize(("nfibre", "nwave"), [(1, 40), (2, 30), (3, 7), (2, 1), (5, 2)])
-def test_small_bundles(nfibre, nwave):
+def test_bundles_of_few_fibres_and_bins_agree_with_the_oracle(nfibre, nwave):
     check(make_bundle(nfibre, nwave), ndiag=2, statuses=(Status.GOOD, Status.WIDE_BAND))
 
 

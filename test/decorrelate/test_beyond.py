@@ -27,7 +27,7 @@ def _beyond(w, v, g, bins, columns, around):
 
 @pytest.mark.parametrize("nwave", [150, 151])
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
-def test_it_is_what_a_dense_matrix_does(mask, nwave):
+def test_products_with_the_remainder_are_those_of_a_dense_matrix(mask, nwave):
     """On all bins, of even and odd number, with windows and without: E of the oracle but for rounding of S. A fibre
     without windows beside one with some is known to a thousandth of E, because a band is handed over to it."""
     bundle, windows = make_bundle(6, nwave, mask=mask, wing=0.05, stamp=(11, 13)), 0

@@ -204,7 +204,7 @@ def test_neighbours_of_the_wide_band_are_enough():
 
 
 @pytest.mark.parametrize("first", [6.0, 1.0])
-def test_wide_complement(first):
+def test_the_wide_band_holds_the_schur_complement(first):
     """Also if the first width does not hold it."""
     bundle = make_bundle(5, 140, wing=0.3, mask="block")
     for i in range(5):

@@ -11,7 +11,7 @@ from gpu_extract.decorrelate.weak import SAFE, TOLD, UNKNOWN, Factor, band_tells
 from gpu_extract.normal import lower_band
 
 
-def test_the_copy_is_the_same() -> None:
+def test_the_limit_of_the_oracle_is_that_of_the_code() -> None:
     """The oracle has its own limit, which no import connects."""
     assert exact.WEAK == UNKNOWN
 
@@ -37,7 +37,7 @@ def overlapping(raised: float) -> np.ndarray:
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e9])
 @pytest.mark.parametrize("most", [UNKNOWN, TOLD])
-def test_two_bins(most: float, scale: float) -> None:
+def test_a_factor_tells_two_bins_apart_up_to_the_limit(most: float, scale: float) -> None:
     """C_jj icov_jj of a tenth of the limit passes, ten times the limit does not; in any unit."""
     for raised, right in ((0.1 * most, True), (10.0 * most, False)):
         icov = scale * overlapping(raised)
@@ -48,7 +48,7 @@ def test_two_bins(most: float, scale: float) -> None:
 
 
 @pytest.mark.parametrize(("raised", "weak"), [(0.1 * UNKNOWN, False), (10.0 * UNKNOWN, True)])
-def test_two_bins_from_their_pixels(raised: float, weak: bool) -> None:
+def test_pixels_tell_two_bins_apart_up_to_the_limit(raised: float, weak: bool) -> None:
     """The dense core's flag, from whitened spots: none at a tenth of the limit, set at ten times the limit."""
     far = 1.0 / np.sqrt(raised)
     spots = np.array([[1.0, np.sqrt(1.0 - far**2)], [0.0, far]])
@@ -71,7 +71,7 @@ def test_a_chain_of_bins_is_not_told_by_its_pivots() -> None:
 
 
 @pytest.mark.parametrize(("nfibre", "nwave"), [(1, 1), (1, 60), (2, 4), (5, 60)])
-def test_a_band_of_several_fibres(nfibre: int, nwave: int) -> None:
+def test_a_band_of_several_fibres_is_icov_ordered_by_bins(nfibre: int, nwave: int) -> None:
     """icov, element by element to rounding, bins first, with 1 for masked bins; its inverse, and the 1-norm of that."""
     bundle = make_bundle(5, 80, mask="gap")
     fibres, bins = (0, nfibre), (7, 7 + nwave)

@@ -58,7 +58,7 @@ def test_one_block_eliminated_from_the_next(rows, columns, reach):
 
 
 @pytest.mark.parametrize("stamp", [(11, 13), (11, 17), (11, 24)])
-def test_complements(stamp):
+def test_complements_are_inverse_blocks_of_the_covariance(stamp):
     """Against C = icov^-1, for couplings to next neighbours, and to two and three fibres beyond."""
     bundle = make_bundle(5, 60, wing=0.2, stamp=stamp, mask="block")
     found = windows.complements(bundle.normal.icov)

@@ -36,7 +36,7 @@ def gpu() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_as_simulated(gpu: Any, mask: str) -> None:
+def test_a_gpu_decorrelates_like_the_simulated_device(gpu: Any, mask: str) -> None:
     case, simulated = make_bundle(5, 90, mask=mask, stamp=(7, 11), step=1.9), SimulatedDevice()
     shape = shape_of([case], INNER, NDIAG)
     found, wanted = (decorrelate(device, BandedCore(device, shape), [case], INNER, NDIAG)
@@ -61,7 +61,7 @@ def test_the_same_bits_twice_and_in_any_piece(gpu: Any) -> None:
                                           np.concatenate([getattr(part, array) for part in alone]))
 
 
-def test_mps(gpu: Any) -> None:
+def test_a_rank_works_under_the_mps_daemon(gpu: Any) -> None:
     """The real daemon starts, and a rank works under it; skipped, with its message, if it is unavailable."""
     if shutil.which("nvidia-cuda-mps-control") is None:
         pytest.skip("MPS unavailable: nvidia-cuda-mps-control is not on the PATH")

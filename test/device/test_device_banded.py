@@ -240,7 +240,7 @@ G, F = Status.GOOD, Status.FAILED
     ({"EXCESS": [1.01, 1.01, 1, 1, 1], "CUT_HOLDS": [1, 0, 0, 0, 0]}, [G, F, G, G, G]),
     ({"TOO_DEEP": [0, 0, 0, 0, 1]}, [G, G, G, G, F]),
     ({"RUNG": [0, -1, 0, 0, 0]}, [G, F, G, G, G]), ({"ALIVE": [1, 1, 0, 1, 1]}, [G, G, Status.EMPTY, G, G])])
-def test_what_decides(changed: dict[str, Any], wanted: list[int]) -> None:
+def test_the_facts_of_a_fibre_decide_its_status(changed: dict[str, Any], wanted: list[int]) -> None:
     assert decided(**changed) == wanted
 
 

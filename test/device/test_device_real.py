@@ -42,7 +42,7 @@ def test_a_frame_as_on_the_simulated_device(real) -> None:      # type: ignore[n
     assert closed == 4, "a wait for tables of core, PSF and piece, one for the piece: none for kernels or copies"
 
 
-def test_a_graph(real) -> None:      # type: ignore[no-untyped-def]
+def test_a_graph_keeps_its_work_and_executes_it_on_replay(real) -> None:      # type: ignore[no-untyped-def]
     """Kernels, copies and clearings are kept, not executed; a replay executes them in the memory of that time."""
     device = real.CupyDevice(0)
     stream, source, target = device.stream(), device.pinned((64,)), device.pinned((64,))

@@ -68,7 +68,7 @@ def test_rows_are_saved_as_they_are_found(tmp_path: Path, capsys: pytest.Capture
     ("left", 0, "reached"), ("left", 1, "MISSED"), ("left many", 0.01, "reached"), ("hour", 7199.0, "MISSED"),
     ("command", 4.1, "MISSED"), ("cpu", 1.1, "MISSED"), ("most", 1e-6, "reached"), ("bits", 1, "MISSED"),
     ("cpu", float("nan"), "MISSED"), ("ranks", None, "")])
-def test_bars(name: str, value: float | None, verdict: str) -> None:
+def test_bars_give_the_verdict_of_a_value(name: str, value: float | None, verdict: str) -> None:
     assert BARS[name].verdict(value) == verdict
 
 
@@ -175,7 +175,7 @@ def test_the_check_ends_the_ladder_where_it_breaks(bench: Bench, capsys: pytest.
     capsys.readouterr()
 
 
-def test_frames(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_a_frame_is_complete(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything in the report of a frame."""
     found = anew(bench)
     gpu_rows.frames(found)

@@ -96,7 +96,7 @@ def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: in
 
 
 @pytest.mark.parametrize(("step", "counts"), [(1, True), (7, False), (-1, True)])
-def test_outliers(step: int, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outliers_are_those_of_the_cpu(step: int, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fields with few hits, and with more, where nothing is rejected; a closed bundle stays unchanged."""
     monkeypatch.setattr(outliers, "MOST", 0.06)       # so much light in these small fields is in no model
     cases = [field(seed, hits) for seed in range(150) for hits in (0.0, 0.01)]
@@ -133,7 +133,7 @@ def test_what_is_beyond_any_model_once_stays_so() -> None:
     np.testing.assert_array_equal(beyond, [0, 1, 1, 1, 1])
 
 
-def test_a_bundle_without_hope() -> None:
+def test_a_bundle_in_which_too_many_pixels_stand_out_is_hopeless() -> None:
     """More than a share of the good pixels stand out, and of the sure ones by more than the model's error."""
     looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
     counts = np.array([(10, 5, 100, 50), (5, 5, 100, 50), (10, 2, 100, 50), (10, 5, 100, 50)], float)
@@ -141,7 +141,7 @@ def test_a_bundle_without_hope() -> None:
     np.testing.assert_array_equal(looks[:, passes.HOPELESS], [1, 0, 0, 0])
 
 
-def test_rejected_pixels_in_bits() -> None:
+def test_rejected_pixels_are_packed_into_bits() -> None:
     rows, columns = 75, 6
     rejected = (np.random.default_rng(0).random((2, columns, rows)) < 0.1).astype(np.int8) + np.int8(2)
     packed = np.zeros((2, columns, 3), np.uint32)
@@ -152,7 +152,7 @@ def test_rejected_pixels_in_bits() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "bare"), [(np.float32, False), (np.float64, False), (None, False), (None, True)])
-def test_weights(dtype: Any, bare: bool) -> None:
+def test_weights_are_those_of_the_cpu(dtype: Any, bare: bool) -> None:
     """Against simd_pixels.weigh: noise of pixels, or of amplifiers that meet on the cut-out; light below 0. And against
     the weights by which the first pass judges. Pixels of other bundles are masked."""
     rng, columns, rows, wide, error = np.random.default_rng(2), 12, 20, 17, 0.0 if bare else 0.02
@@ -185,7 +185,7 @@ def test_weights(dtype: Any, bare: bool) -> None:
 
 
 @pytest.mark.parametrize("step", [1, -1])
-def test_missed_light(step: int) -> None:
+def test_missed_light_is_weighted_as_on_the_cpu(step: int) -> None:
     """Light that the model has elsewhere, above it and below, hits on it, rejected pixels."""
     counts = []
     for seed in range(12):
@@ -231,7 +231,7 @@ def smoothed(x: np.ndarray, icov: np.ndarray, weight: np.ndarray, nfibre: int, *
     return np.asarray(y.data).reshape(fibres, nwave)
 
 
-def test_smooth() -> None:
+def test_smoothed_spectra_are_those_of_the_cpu() -> None:
     """Lines, an edge, noise, dark bins and a dark fibre; against variance.smooth."""
     rng, nwave, hw = np.random.default_rng(4), 220, 3
     fibres = 2 * NFIBRE

@@ -80,7 +80,7 @@ class Swept:
         self.given, self.x = given[:, 1, :, POLES - 1], x[:, 1, :, POLES - 1]
 
 
-def test_factor() -> None:
+def test_a_factor_is_that_of_the_dense_matrix() -> None:
     band = band_of_lanes()
     made = Swept(band).low
     low = made[:, :, LANE]
@@ -107,13 +107,13 @@ def test_a_pivot_that_is_rounding_is_decoupled() -> None:
     assert np.isfinite(low).all() and low[4, 0] == 1.0
 
 
-def test_solve() -> None:
+def test_a_solution_is_that_of_the_dense_matrix() -> None:
     made = Swept(band := band_of_lanes())
     np.testing.assert_allclose(made.x[:, LANE], np.linalg.solve(dense(band), made.given[:, LANE]), **CLOSE)
     np.testing.assert_array_equal(np.delete(made.x, LANE, axis=1), np.delete(made.given, LANE, axis=1))
 
 
-def test_inverse_in_the_band() -> None:
+def test_the_inverse_in_the_band_is_that_of_the_dense_matrix() -> None:
     made, exact = Swept(band := band_of_lanes()).inverse, np.linalg.inv(dense(band))
     for a in range(HALF + 1):
         np.testing.assert_allclose(made[:NWAVE - a, a, LANE], np.diagonal(exact, a), **CLOSE)
@@ -123,7 +123,8 @@ def test_inverse_in_the_band() -> None:
 @pytest.mark.parametrize("columns", [1, 4])
 @pytest.mark.parametrize(("wanted", "gate", "chosen"), [(0, None, [0, 1, 2, 3]), (2, [2, 0, 2, 1], [0, 2]),
                                                         (eliminate.LISTED, [3, 0, 2, -1], [0, 2, 3])])
-def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: list[int], columns: int) -> None:
+def test_the_inverse_beyond_the_band_is_that_of_the_dense_matrix(wanted: int, gate: list[int] | None, chosen: list[int],
+                                                                 columns: int) -> None:
     """Elements up to the seventh diagonal, of all lanes, of those whose gate is open, or of a list in turn; rows end
     where bins do."""
     wide, band = 7, band_of_lanes()
@@ -149,7 +150,7 @@ def test_inverse_beyond_the_band(wanted: int, gate: list[int] | None, chosen: li
 
 
 @pytest.mark.parametrize("step", [1, -1])
-def test_those_listed_are_as_all(step: int) -> None:
+def test_listed_pairs_have_the_bits_of_all_pairs(step: int) -> None:
     """Seven of 26 pairs, three side by side: bitwise as with a lane for each pair; nothing for the others."""
     lanes, tile, listed = 26, 4, [25, 0, 13, 2, 3, 7, 24]
     band = np.concatenate([band_of_lanes(seed) for seed in range(7)], axis=2)[:, :, :lanes].copy()
@@ -225,7 +226,7 @@ def test_poles_summed_on_their_way_up(tile: int) -> None:
     assert np.isfinite(sums[1, :, :, LANE]).all() and np.isnan(np.delete(sums[1], LANE, axis=2)).all()
 
 
-def test_preconditioner() -> None:
+def test_the_preconditioner_solves_with_the_fibres_own_blocks() -> None:
     """z = M^-1 r for fibres of bundles that iterate, with wavelength fastest, and r z by tiles, 0 after the last."""
     band = band_of_lanes(nwave=60)
     made, nwave, tile, nparts = Swept(band, 25, gate=np.ones(LANES, np.int32)), 60, 25, 5
@@ -258,7 +259,7 @@ def test_a_preconditioner_in_tiles_is_that_of_whole_fibres() -> None:
 
 
 @pytest.mark.parametrize(("ndiag", "tile"), [(2, NWAVE), (HALF, NWAVE), (5, NWAVE), (2, 4)])
-def test_poles(ndiag: int, tile: int) -> None:
+def test_poles_give_solutions_and_diagonals_of_the_inverse(ndiag: int, tile: int) -> None:
     """For two poles of one lane: solutions and diagonals of the inverse."""
     band, size = band_of_lanes(), device_tables.OF_RUNG
     shifts, table = (0.7, 1.9), np.zeros((2, size))
@@ -285,7 +286,7 @@ def test_poles(ndiag: int, tile: int) -> None:
 
 @pytest.mark.parametrize("many", [1, 2])
 @pytest.mark.parametrize("factor_of_least", [1 - 1e-9, 1 + 1e-9])
-def test_definite(factor_of_least: float, many: int) -> None:
+def test_definiteness_agrees_with_the_eigenvalues(factor_of_least: float, many: int) -> None:
     """S - c, S + b U and S - (1 - g) diag(S): definite exactly as their eigenvalues say; one or two per team."""
     band, taken = band_of_lanes(), 0.3 * band_of_lanes(2)
     asked, least = edges(dense(band), dense(taken), factor_of_least)
@@ -337,7 +338,7 @@ def test_tiles_fit_partial_sums() -> None:
         assert tiles <= sweeps.PARTS and (tiles - 1) * tile < nwave <= tiles * tile
 
 
-def test_gauge() -> None:
+def test_numbers_of_a_band_are_those_of_its_matrix() -> None:
     """The numbers of a fibre's band against its matrix, by chunks and groups; only of active fibres. Rows after the
     band's are not used."""
     nwave, reach = 137, HALF + 2

@@ -57,7 +57,7 @@ class Swept:
             **how)
 
 
-def test_who_is_a_team() -> None:
+def test_the_half_band_decides_the_size_of_a_team() -> None:
     """Half-bands that fit into the registers of a thread, and those whose columns no team holds, have one thread."""
     assert [sweeps.factor.sized(half).threads for half in (9, 10, 13, 14, 29, 30, 61, 62)] == [
         1, 16, 16, 32, 32, 64, 64, 1]
@@ -80,7 +80,7 @@ def test_how_many_teams_are_at_work_at_once() -> None:
 @pytest.mark.parametrize("cond", [10.0, 1e4, 1e8])
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("nwave", [75, 5])
-def test_factor_and_inverse(half: int, cond: float, nwave: int) -> None:
+def test_factor_and_inverse_are_those_of_the_dense_matrix(half: int, cond: float, nwave: int) -> None:
     band = spectra(half, nwave, cond)
     matrix, made = dense(band), Swept(band, nwave)
     low, inverse = made.low[:, :, LANE], made.inverse[:, :, LANE]
@@ -106,7 +106,7 @@ def slow_to_forget(half: int, nwave: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_as_one_thread(half: int) -> None:
+def test_a_team_has_the_numbers_of_one_thread(half: int) -> None:
     """The same halos, and numbers except for the order of sums; one bin has no weight, one equals its neighbour."""
     band = spectra(half, 300, 1e3)
     for a in range(half + 1):
@@ -180,7 +180,7 @@ def test_poles_store_their_tiles_alone(half: int) -> None:
 @pytest.mark.parametrize("cond", [10.0, 1e8])
 @pytest.mark.parametrize(("half", "ndiag"), [(10, 5), (12, 1), (13, 13), (20, 5), (11, 14), (29, 5), (16, 29), (40, 5)])
 @pytest.mark.parametrize("tile", [60, 17])
-def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
+def test_poles_give_solutions_and_diagonals_of_the_inverse(half: int, ndiag: int, cond: float, tile: int) -> None:
     """For two poles of one lane: solutions and diagonals of the inverse."""
     nwave, band = 60, spectra(half, 60, cond)
     shifts, table = (0.7 * band.max() / cond, 0.3 * band.max()), np.zeros((2, device_tables.OF_RUNG))
@@ -211,7 +211,7 @@ def test_poles(half: int, ndiag: int, cond: float, tile: int) -> None:
 
 @pytest.mark.parametrize("factor_of_least", [1 - 1e-6, 1 + 1e-6])
 @pytest.mark.parametrize("half", HALVES)
-def test_definite(half: int, factor_of_least: float) -> None:
+def test_definiteness_agrees_with_the_eigenvalues(half: int, factor_of_least: float) -> None:
     """S - c, S + b U and S - (1 - g) diag(S): definite exactly as their eigenvalues say."""
     nwave, band = 70, spectra(half, 70, 1e4)
     taken = 0.3 * band[:, :, ::-1] + 0.1 * band

@@ -81,7 +81,8 @@ def test_arguments_go_by_their_names() -> None:
 
 
 @pytest.mark.parametrize(("step", "hw", "most"), [(1, 4, (9, 12)), (7, 4, (9, 4)), (1, 4, (5, 3)), (7, 6, (3, 5))])
-def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_couplings_are_the_products_of_whitened_spots(step: int, hw: int, most: tuple[int, int],
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Fibres of more than one section, rows up and down; all bins and rows at once, and in parts."""
     nwave, nd = 83, 3
     monkeypatch.setattr("gpu_extract.device.cuda.lanes.MOST", most)
@@ -103,7 +104,7 @@ def test_couple(step: int, hw: int, most: tuple[int, int], monkeypatch: pytest.M
     np.testing.assert_allclose(icov, wanted, **EXACT)
 
 
-def test_pixels() -> None:
+def test_chi2_and_model_of_pixels_are_their_formulas() -> None:
     """chi2 of every pixel, the model image, and the results for bins; cut-outs that end before the arrays do, and spots
     beyond their edges."""
     (y0, x0), rng, rows, columns = positions(2), np.random.default_rng(3), 24, 15
@@ -153,7 +154,7 @@ def test_pixels() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 5])
-def test_between(step: int) -> None:
+def test_products_with_couplings_between_fibres(step: int) -> None:
     """The couplings of every fibre with those on both sides, in a bundle that iterates and one that has converged."""
     rng, hw, nd, fibres = np.random.default_rng(7), 3, 3, 2 * NFIBRE
     icov, z, moved = rng.random((fibres, nd, 2 * hw + 1, NWAVE)), rng.random((fibres, NWAVE)), np.zeros((fibres, NWAVE))
@@ -169,7 +170,7 @@ def test_between(step: int) -> None:
     assert moved[:NFIBRE].all()
 
 
-def test_who_goes_on() -> None:
+def test_bundles_whose_error_no_longer_falls_stop() -> None:
     """Bundles whose error did not fall for PATIENCE steps stop, unless it is above CLOSE times the tolerance; how many
     solutions of a piece have not ended. The last bundle has none."""
     count, aim, wait = 5, 1e-3, gradients.PATIENCE
@@ -188,7 +189,7 @@ def test_who_goes_on() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_look(dtype: type) -> None:
+def test_extremes_of_the_good_pixels_of_bundles(dtype: type) -> None:
     """The extremes of two bundles' pixels: in their columns alone, without masked pixels and those after the end."""
     rng, rows, lookers, size = np.random.default_rng(8), 9, 32, 60
     places = np.array([[0, 6, 1, 5, rows], [0, 5, 0, 5, rows]])
@@ -215,7 +216,7 @@ def test_look(dtype: type) -> None:
         pixels[1, plane, 7] = kept
 
 
-def test_middles() -> None:
+def test_medians_of_chi2_are_those_of_numpy() -> None:
     rng, fibres, nout = np.random.default_rng(4), 6, 61
     chi = np.round(rng.random((fibres, nout)), 1)        # many of them equal
     bits = (rng.random(chi.shape) < 0.3).astype(np.uint32)
@@ -372,7 +373,8 @@ def core_of(numbers: np.ndarray, core: int, coeff: np.ndarray, corner: tuple[int
 @pytest.mark.parametrize("rows", [NY, 2])
 @pytest.mark.parametrize("cores", [((3, 5, 0), (0, 0, 0)), ((3, 5, 1), (2, 3, 0)), ((2, 3, 0), (4, 2, 1))])
 @pytest.mark.parametrize("tail", [0, 1])
-def test_spots(cores: tuple[tuple[int, int, int], ...], tail: int, rows: int) -> None:
+def test_spots_weights_and_right_hand_sides_are_their_definitions(cores: tuple[tuple[int, int, int], ...], tail: int,
+                                                                  rows: int) -> None:
     """One core or two, cut or not, with a tail; all rows together, and in parts: spots, plain and whitened, their
     scale, weights and right-hand sides. Cut-outs that end before the arrays do, spots beyond their edges."""
     rng, fibres, ncoef, columns, high = np.random.default_rng(6), 2 * NFIBRE, 4, 15, 24

@@ -92,7 +92,7 @@ def assert_as_on_cpu(frame: Frame, cpu: Frame, *, by_cpu: Sequence[int] = (),
     assert sorted(first for first, notes in frame.notes["bundles"].items() if notes.get("on_cpu")) == list(by_cpu)
 
 
-def test_as_on_the_cpu() -> None:
+def test_the_devices_core_gives_the_frame_of_the_cpu() -> None:
     """By the device's core, which itself differs this much beside masks in so few bins."""
     frame, cpu = with_device(SimulatedDevice(), core=BandedCore), on_cpu()
     assert_as_on_cpu(frame, cpu, limits=(1e-8, 2e-9, 2e-9))
@@ -103,7 +103,7 @@ def test_as_on_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"psferr_in_ivar": True}, {"keep_cosmics": True}, {"psferr": 0.6}])
-def test_settings(settings: dict[str, Any]) -> None:
+def test_settings_of_two_passes_act_as_on_the_cpu(settings: dict[str, Any]) -> None:
     config = replace(CONFIG, **settings)
     frame, cpu = with_device(SimulatedDevice(), config=config), on_cpu(config)
     assert_as_on_cpu(frame, cpu)
@@ -139,7 +139,7 @@ def test_read_noise_of_amplifiers_and_pixels_as_double() -> None:
 
 
 @pytest.mark.parametrize("radius", [40.0, 16.0])
-def test_tails(radius: float) -> None:
+def test_tails_are_those_of_the_cpu(radius: float) -> None:
     """In two layers, and in one."""
     image, psf = struck()
     psf, config = with_tail(psf, 0.004), replace(TAILED, tail_radius=radius)
@@ -310,7 +310,7 @@ def test_one_frame_after_another() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_odd_pixels(dtype: Any) -> None:
+def test_odd_pixels_are_masked_in_both_passes(dtype: Any) -> None:
     """They are found in the first pass, and masked in both."""
     image, psf = struck()
     pix = image.pix.copy()

@@ -30,7 +30,8 @@ def states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return {row[-1] if row[0] != "failed" else row[3].rstrip(":"): row[0] for row in rows}
 
 
-def test_resume(night: Night, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_given_again_makes_lost_and_damaged_frames(night: Night, folder: Path,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
     command = [*night.options, "-o", str(folder)]
     names = [path.name for path in night.frames]
     assert main(command) == 0

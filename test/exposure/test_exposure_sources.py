@@ -252,7 +252,8 @@ def test_a_frame_that_another_run_has_made_meanwhile_is_skipped(night: Night, fo
     assert [path.name for path in folder.iterdir()] == [night.frames[0].name]
 
 
-def test_stamps(night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stamps_of_files_notice_changes_of_their_content(night: Night, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     """By kind: what they notice, and what they do not."""
     monkeypatch.setattr("gpu_extract.io.sources._SMALL", 10_000)         # the mask is small, the images are not
     plain, packed, bare = (tmp_path / name for name in ("plain.fits", "packed.fits.gz", "bare.fits"))

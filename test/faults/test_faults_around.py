@@ -33,7 +33,7 @@ def good(words: list[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.fault, marks=[pytest.mark.slow] if row.slow else [])
                                  for row in SURROUNDINGS])
-def test_surroundings(row: Surroundings, words: list[str], tmp_path: Path) -> None:
+def test_a_fault_of_the_surroundings_has_its_outcome(row: Surroundings, words: list[str], tmp_path: Path) -> None:
     output = tmp_path / "frame.fits"
     output.write_bytes(OLD)
     run = shlex.join([*program("gpu_extract"), *words, "-o", str(output)])
@@ -54,7 +54,7 @@ def test_the_size_of_the_frame_is_known(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.fault) for row in WRITING])
-def test_writing(row: Writing, words: list[str], tmp_path: Path) -> None:
+def test_a_fault_while_writing_has_its_outcome(row: Writing, words: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     output = folder / "frame.fits"

@@ -22,7 +22,8 @@ ROWS = [pytest.param(row, id=f"{section}: {row.fault}") for section, rows in REA
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_row(row: Row, tmp_path: Path, frame_of: Callable[[Change], Frame], good: Frame) -> None:
+def test_a_fault_of_the_input_has_its_outcome(row: Row, tmp_path: Path, frame_of: Callable[[Change], Frame],
+                                              good: Frame) -> None:
     outcome = run(row.change, tmp_path)
     assert outcome.code == row.code, outcome.said
     assert row.says in outcome.said

@@ -166,7 +166,7 @@ def night(tmp_path: Path) -> Path:
     return tmp_path / "night.fits"
 
 
-def test_the_command(night: Path, tmp_path: Path) -> None:
+def test_the_command_preprocesses_a_raw_image(night: Path, tmp_path: Path) -> None:
     out = tmp_path / "image.fits"
     assert main(["preprocess", "-i", f"{night}[SCIENCE,2]", "--dark", f"{night}[SCIENCE,0]", f"{night}[1,1]",
                  "--transfer", f"{night}[FLAT]", "--dispersion", "x", "-o", str(out)]) == 0

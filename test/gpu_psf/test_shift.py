@@ -288,7 +288,7 @@ def test_lines_of_no_order_are_refused() -> None:
         shift_psf(exposure(), echelle(TRUE), Lines(np.array([15000.0]), np.ones(1)))
 
 
-def test_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_program_writes_a_shifted_psf(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     frame, start, lines, out = (tmp_path / name for name in ("i.fits", "p.fits", "l.txt", "o.fits"))
     image = exposure()
     write_image(frame, image, mask=np.zeros(image.shape, np.int32),

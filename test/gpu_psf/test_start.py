@@ -324,7 +324,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, images: tuple[Image, Image],
     return folder
 
 
-def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_starting_psf(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["start", "--flat", "flat.fits", "--arc", "arc.fits", "--lines", "lines.txt", "--range", "5003,5415,5222",
              "--fibres", "18", "--bundlesize", "6", "-o", "start.fits"]
     assert main([str(files / word) if "." in word and "," not in word else word for word in given]) == 0

@@ -155,7 +155,7 @@ def brief(monkeypatch):
         monkeypatch.setattr(f"gpu_stress.info.{name}", value)
 
 
-def test_info(capsys, brief):
+def test_info_describes_the_machine(capsys, brief):
     assert main(["info", "-m", "numpy"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"copies GByte/sec pageable [\d.]+ up, [\d.]+ down; float64 [\d.]+ GFlop/s", text)
@@ -195,7 +195,7 @@ def test_info_sees_a_running_mps(capsys, monkeypatch, tmp_path):
     assert f"MPS: not running (no daemon in {tmp_path})" in capsys.readouterr().out
 
 
-def test_proflog(capsys, tmp_path):
+def test_proflog_prints_a_profile(capsys, tmp_path):
     profile = cProfile.Profile()
     profile.runcall(sorted, range(1000), key=lambda x: -x)
     profile.dump_stats(tmp_path / "p.bin")

@@ -97,7 +97,7 @@ def test_loads_by_hand(made):
     assert [y for _, y in cores_busy(campaign.samples[:2])] == pytest.approx([0.9])
 
 
-def test_the_text(made, tmp_path):
+def test_the_text_reports_machines_sets_and_wrong_results(made, tmp_path):
     text = write_report([str(made)], str(tmp_path / "out"), plots=False)
     assert (tmp_path / "out" / "report.txt").read_text() == text
     assert "ada: Some CPU, 4 cores, 8.0 GiB; numpy 2 on Some CPU" in text

@@ -207,7 +207,7 @@ def test_bad_settings_are_refused_all_at_once(changes, words):
     assert words in str(caught.value)
 
 
-def test_shapes():
+def test_shapes_are_read_from_words():
     assert parse_shape("100,74,74") == parse_shape("100x74x74") == (100, 74, 74)
     for text in ("", "3,", "a", "1e3", "2.5"):
         with pytest.raises(InputError, match="must be whole numbers"):

@@ -80,7 +80,7 @@ def test_absence_is_said_in_one_line_each(path: Path, capsys: pytest.CaptureFixt
         "nvbandwidth: not installed (github.com/NVIDIA/nvbandwidth)"]
 
 
-def test_good_gpus(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_good_gpus_pass_the_vendors_tests(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Their JSON modes are requested; the slowest GPU counts."""
     stand_in(path, "dcgmi", "Some words\n" + FINE)
     stand_in(path, "nvbandwidth", COPIES)

@@ -76,7 +76,7 @@ def test_units_are_those_of_the_table(tmp_path, monkeypatch, name):
         assert hdus[OUTPUTS[name].hdu].header["BUNIT"] == "parsec"
 
 
-def test_header(written):
+def test_the_header_has_its_cards(written):
     header = fits.getheader(written)
     wanted = {
         "NSPEC": 4,

@@ -10,7 +10,7 @@ from gpu_extract.io.presets import camera_preset, find_preset, presets
     ("camera", "wavelength", "psferr"),
     [("b", (3600, 5800, 0.8), 0.04), ("r", (5760, 7620, 0.8), 0.01), ("z", (7520, 9824, 0.8), 0.01)],
 )
-def test_production_settings(camera, wavelength, psferr):
+def test_camera_presets_have_the_settings_of_production(camera, wavelength, psferr):
     for name in (f"{camera}0", f"{camera.upper()}9", f" {camera}5 "):
         assert camera_preset(name) is find_preset(f"desi-{camera}")
     preset = find_preset(f"desi-{camera}")

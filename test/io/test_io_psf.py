@@ -21,7 +21,7 @@ def rows_of(hdu):
     return {row["PARAM"].strip(): row for row in hdu.data}
 
 
-def test_version_3(shared):
+def test_a_psf_file_of_version_3_is_read(shared):
     path = shared / "data/psf/psf-r0-00051060.fits"
     psf = read_psf(path)
     with fits.open(path) as hdus:

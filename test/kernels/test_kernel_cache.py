@@ -257,7 +257,7 @@ def test_the_folder_is_nobody_elses_whatever_the_umask(tmp_path: Path) -> None:
         os.umask(before)
 
 
-def test_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_places_of_the_cache_follow_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path / "given"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert [path.is_relative_to(tmp_path / where) for path, where in zip(places(), ("given", "xdg"), strict=False)]

@@ -86,7 +86,7 @@ def test_equal_commands_give_equal_files(tmp_path: Path) -> None:
         assert (tmp_path / f"a{kind}.fits").read_bytes() == (tmp_path / f"b{kind}.fits").read_bytes()
 
 
-def test_reference(tmp_path: Path) -> None:
+def test_the_reference_is_r_times_the_truth(tmp_path: Path) -> None:
     """The oracle's frame of a noiseless simulation: R x truth, up to the diagonals that are not stored."""
     reference = tmp_path / "reference.fits"
     assert main(["-o", str(tmp_path / "p.fits.gz"), *TINY, "-s", "1", "-n", "3", "--no-noise", "--no-defects",

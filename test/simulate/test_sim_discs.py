@@ -32,7 +32,7 @@ def test_a_disc_against_fine_pixels() -> None:
             np.testing.assert_allclose(stamps[p, q], pixels / pixels.sum(), atol=2e-3 * stamps.max())
 
 
-def test_the_camera() -> None:
+def test_the_camera_with_discs_has_tabulated_spots() -> None:
     psf = psf_model("side")
     assert (psf.nfibre, psf.tabulated, psf.stamp) == (60, True, (15, 15))
     assert psf.bundle is not None and np.bincount(psf.bundle).tolist() == [15] * 4

@@ -18,7 +18,7 @@ FACTS = {"b": ((4096, 4096), (3569, 5949), (0.627, 0.599, 0.549), 3.3),
 
 
 @pytest.mark.parametrize("band", FACTS)
-def test_traces(band: str) -> None:
+def test_traces_have_the_range_and_dispersion_of_the_instrument(band: str) -> None:
     shape, on_ccd, dispersion, read_noise = FACTS[band]
     psf = psf_model(band)
     assert (psf.shape, psf.nfibre, psf.stamp, DETECTORS[band].read_noise) == (shape, 500, (11, 17), read_noise)

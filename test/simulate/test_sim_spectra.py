@@ -49,7 +49,7 @@ def test_a_line_keeps_its_electrons_and_its_place() -> None:
         assert abs(excess[np.abs(wave - 6302.04) < 1].sum() / unit - 1) < 0.35        # airglow varies by 15 %
 
 
-def test_grids() -> None:
+def test_the_grid_of_the_truth_follows_the_settings() -> None:
     fine = truth_wave(SimConfig(truth_step=0.2), (5543.0, 7826.0))
     assert fine[0] >= 5543.0 and fine[-1] <= 7826.0 and len(fine) == 11416
     np.testing.assert_allclose(np.diff(fine), 0.2, atol=1e-9)
@@ -113,7 +113,7 @@ def test_dead_and_broken_fibres() -> None:
 
 
 @pytest.mark.parametrize("band", ["b", "r", "z"])
-def test_lamps(band: str) -> None:
+def test_flats_are_smooth_and_arcs_have_their_lines(band: str) -> None:
     wave = truth_wave(SimConfig(), psf_model(band).wavelength_range)
     flat = common_light(SimConfig(camera=band, flavor="flat"), wave)
     assert flat.max() > 1000 and np.abs(np.diff(np.log(flat))).max() < 0.02

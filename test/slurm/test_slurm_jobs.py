@@ -114,7 +114,8 @@ def test_killed_and_requeued(slurm: Cluster, night: Night, folder: Path, tmp_pat
     assert_all_there(night, folder)
 
 
-def test_cancelled(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
+def test_a_cancelled_job_ends_soon_and_leaves_no_partial_frame(slurm: Cluster, night: Night, folder: Path,
+                                                               tmp_path: Path) -> None:
     job = number_of(submit(slurm, slowed(tmp_path), tmp_path / "log", *night.options, "-o", folder,
                            options=("--ntasks-per-node=2",)))
     wait_for_a_frame(folder)
@@ -153,7 +154,7 @@ def test_sweeps(slurm: Cluster, tmp_path: Path, mode: str) -> None:
 
 
 @pytest.mark.slow
-def test_profile(slurm: Cluster, night: Night, tmp_path: Path) -> None:
+def test_the_template_for_profiles_writes_record_and_trace(slurm: Cluster, night: Night, tmp_path: Path) -> None:
     log = tmp_path / "log"
     done = submit(slurm, template("profile.sh"), log, tmp_path / "out", "-i", night.images[0], "-p", night.psf, "-w",
                   GRID, options=("--ntasks-per-node=2",), wait=True)

@@ -47,7 +47,7 @@ def test_vectors():
     np.testing.assert_array_equal(out[9], 0.25)
 
 
-def test_density():
+def test_the_density_is_accurate_and_never_nan():
     """Right to 1e-16, and up to 5 sigma to 2e-15 of its value; far out it is 0, and never NaN."""
     out = np.zeros((10, 8))
     for u in np.linspace(-45, 45, 8000).reshape(-1, 8):
