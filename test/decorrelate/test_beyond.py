@@ -28,8 +28,9 @@ def _beyond(w, v, g, bins, columns, around):
 @pytest.mark.parametrize("nwave", [150, 151])
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
 def test_products_with_the_remainder_are_those_of_a_dense_matrix(mask, nwave):
-    """On all bins, of even and odd number, with windows and without: E of the oracle but for rounding of S. A fibre
-    without windows beside one with some is known to a thousandth of E, because a band is handed over to it."""
+    """On all bins, an even or odd number of them, with windows and without: E of the oracle, to rounding of S. For a
+    fibre without windows beside one with windows it is accurate to a thousandth, because a band is handed over to
+    it."""
     bundle, windows = make_bundle(6, nwave, mask=mask, wing=0.05, stamp=(11, 13)), 0
     limits = Limits(tail=1.0, coupling=1e-15, most_coupling=1.0, widen=(0,), shift=1e-99)
     neighbours, rng = Neighbours(bundle.normal, bundle.x, limits), np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Comparisons with S bin by bin: D bounds the matrix, and it decides if largest values are insufficient."""
+"""Comparisons with S bin by bin. The diagonal D bounds a matrix, and decides where largest values are not enough."""
 import numpy as np
 import pytest
 from scipy.linalg import eigh
@@ -17,7 +17,7 @@ from gpu_extract.kernels.arena import Arena
 
 @pytest.mark.parametrize("mask", ["clean", "block", "gap"])
 def test_couplings_to_farther_fibres_are_within(mask):
-    """D + W and D - W have no eigenvalue below 0; with D halved they have: all pairs of fibres at once."""
+    """For all pairs of fibres at once: D + W and D - W have no eigenvalue below 0, but they have one if D is halved."""
     bundle, n = make_bundle(5, 40, mask=mask, wing=0.3, stamp=(11, 24)), 40
     beyond = Couplings(bundle.normal, bundle.x, 1e-8, 0, Arena()).beyond_next
     far = bundle.dense.copy()
@@ -32,7 +32,7 @@ def test_couplings_to_farther_fibres_are_within(mask):
 
 @pytest.mark.parametrize("half", [3, 9, 70])
 def test_what_a_band_cuts_off_is_within(half):
-    """Columns of very different size that fall by SLOWEST in four bins; D a third as large is no bound."""
+    """Columns of very different size fall by SLOWEST in four bins. A third of D is no bound."""
     rng = np.random.default_rng(half)
     n = 80
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
@@ -62,7 +62,8 @@ def test_what_a_band_cuts_off_is_within(half):
 
 
 def test_the_bound_on_farther_fibres_holds():
-    """If largest values exclude a fibre: nearly all of S is in the band here, so that nothing else is left out."""
+    """The bound matters if largest values exclude a fibre. Nearly all of S is in the band here, so nothing else is left
+    out."""
     bundle = make_bundle(6, 26, mask="block", wing=0.1, stamp=(11, 17))
     neighbours = Neighbours(bundle.normal, bundle.x, Limits(widen=(0, 4, 12), tail=1e-12, distant=1e-2, window=np.inf))
     neighbours.prepare((0, 6))
@@ -81,7 +82,7 @@ def test_the_bound_on_farther_fibres_holds():
 
 
 def test_a_fibre_that_largest_values_leave_out_is_kept():
-    """Its spectrum is that of the dense matrix."""
+    """Its spectrum agrees with the dense matrix."""
     bundle = make_bundle(6, 110, mask="block", wing=0.1, stamp=(11, 17))
     neighbours = Neighbours(bundle.normal, bundle.x, Limits(window=np.inf))
     schur = neighbours.complement(0)
@@ -96,7 +97,7 @@ def test_a_fibre_that_largest_values_leave_out_is_kept():
 
 @pytest.mark.parametrize("windows", [(), ((0, np.eye(3)),)])
 def test_a_tail_is_compared_in_the_widest_band_alone(windows):
-    """To rounding; windows have their own elements beyond the band."""
+    """To rounding, because windows have their own elements beyond the band."""
     bundle = make_bundle(2, 40, mask="gap")
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     schur = neighbours.complement(0)
@@ -114,7 +115,7 @@ def test_a_tail_is_compared_in_the_widest_band_alone(windows):
 
 @pytest.mark.parametrize(("excess", "most"), [(3.0, 10.0), (0.05, 1.0)])
 def test_what_the_band_moves_is_asked_of_such_fibres(monkeypatch, excess, most):
-    """Around the bins whose tail counts, for ivar as well, with a tenth of the limit."""
+    """Around the bins whose tail counts, also for ivar, with a tenth of the limit."""
     bundle = make_bundle(3, 60)
     complement, added = Neighbours.complement, []
 

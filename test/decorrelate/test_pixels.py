@@ -50,8 +50,8 @@ def band():
 
 
 def test_fewer_rows_say_the_same(band):
-    """R'R = A'A to rounding, including light, with at most as many rows as columns, plus one; columns may end beyond
-    the last row, as spots do at the CCD's edge."""
+    """R'R = A'A to rounding, including light, with at most one row more than columns. Columns may end beyond the last
+    row, as spots do at the edge of the CCD."""
     light = np.random.default_rng(6).normal(size=ROWS)
     first = (band != 0.0).argmax(axis=0)
     end = first + REACH
@@ -74,7 +74,7 @@ def test_fewer_rows_say_the_same(band):
 
 @pytest.mark.parametrize("some", [40, 120])
 def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, some):
-    """B'B, what is left of the others, to rounding over what is left of columns that are done with."""
+    """B'B of the remaining columns agrees to rounding divided by the remainders of the finished columns."""
     own = np.arange(COLUMNS) % 4 == 0
     (whole, least, dropped, _), *_ = beyond(band, own)
     monkeypatch.setattr(turning, "SOME", some)
@@ -90,8 +90,8 @@ def test_columns_turned_a_few_at_a_time_reach_the_same_rows(band, monkeypatch, s
 
 @pytest.mark.parametrize("some", [40, turning.SOME])
 def test_the_fit_of_the_tail_leaves_what_is_beyond_the_columns(band, monkeypatch, some):
-    """By as much as each column is fitted, the tail is orthogonal to all of them, and as long as in rows that they do
-    not reach: to rounding over what is left of a column, 4e-6."""
+    """The tail less the fit of each column is orthogonal to all of them, and as long as in the rows that they do not
+    reach: to rounding divided by the least remainder of a column, 4e-6."""
     monkeypatch.setattr(turning, "SOME", some)
     left, whole, norms, tail = beyond(band, np.arange(COLUMNS) % 4 == 0)
     around, rest = whole[:, :-tail], whole[:, -tail:]
@@ -123,8 +123,9 @@ def test_a_column_that_depends_on_one_of_a_later_piece_takes_nothing_more(monkey
     lambda rows: turning.fewer_rows([turning.Piece(rows, 2), turning.Piece(rows[:0, 2:], 0)], 2),
 ], ids=["as they are", "fewer", "fewer, the neighbours first"])
 def test_bright_pixels_round_no_dim_ones(turn):
-    """Two bright pixels, which two neighbours use up, after 30 that are 1e-8 of them and alone determine a bin: it is
-    known to rounding of the dim ones, not of the bright ones, which is 1e-8 of it."""
+    """Two bright pixels, which two neighbours use up, follow 30 pixels of 1e-8 of their brightness, which alone
+    determine a bin. The bin is known to the rounding of these dim pixels, not to that of the bright ones, which is 1e-8
+    of it."""
     rng = np.random.default_rng(8)
     bright, dim = rng.normal(size=(2, 3)) + 2 * np.eye(2, 3), 1e-8 * rng.normal(size=(30, 3))
     left = dim[:, 2] - dim[:, :2] @ np.linalg.solve(bright[:, :2], bright[:, 2])      # except for 1e-16 of it
@@ -135,11 +136,12 @@ def test_bright_pixels_round_no_dim_ones(turn):
 
 @pytest.mark.parametrize("seed", [13, 14, 25])
 def test_a_direction_of_which_next_to_nothing_is_left_takes_nothing_elsewhere(seed):
-    """Six neighbours on six pixels, one of which is all but the others' sum, take all of these, whatever rounding does;
-    a seventh is on two of them and on two of the eight that two bins have besides.
+    """Six neighbours on six pixels, one of them nearly the sum of the others, take all of these pixels, whatever
+    rounding does. A seventh is on two of these pixels and on two of the eight others that two bins touch.
 
-    p = 1e-11 is left of the sixth column, and rounding, eps / p of that, which the seventh spreads on all that it
-    touches. So much of light gets there; of what fits leave, so much of that. Without a second look 2e-6 is wrong here.
+    p = 1e-11 is left of the sixth column, and eps / p of that is rounding, which the seventh spreads on all pixels that
+    it touches. That fraction of the light gets there, or, after the second look, of what the fits leave. Without the
+    second look bins are wrong by 2e-6.
     """
     rng = np.random.default_rng(seed)
     rows = np.zeros((14, 10))
@@ -166,7 +168,8 @@ def test_a_direction_of_which_next_to_nothing_is_left_takes_nothing_elsewhere(se
 
 
 def test_columns_on_too_few_pixels_depend_on_each_other_whatever_rounding_does():
-    """Three columns of neighbours on two pixels, of two pieces, and one beside: three can be independent at most."""
+    """Three columns of neighbours lie on two pixels, of two pieces, and one beside them: at most three can be
+    independent."""
     pieces = [turning.Piece(np.array([[1.0, 2.0, 0.0, 5.0], [3.0, 0.0, 1.0, 5.0]]), 1),
               turning.Piece(np.array([[2.0, 7.0, 4.0, 1.0, 5.0]]), 3)]
     assert _most_rows(iter(pieces), 2) == 3

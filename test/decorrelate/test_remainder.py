@@ -27,7 +27,7 @@ LOOSE = {"tail": 1.0, "coupling": 1e-15, "most_coupling": 1.0, "widen": (0,), "s
 
 
 def lines(bundle, rng):
-    """x: bright lines, 300 sigma high, which oscillate slowly and quickly, and noise."""
+    """x: bright lines, 300 sigma high, that oscillate slowly and quickly, plus noise."""
     at = np.arange(bundle.x.shape[1])
     for i in range(len(bundle.x)):
         oracle, alive = bundle.oracle(i), bundle.normal.weight[i] > 0
@@ -66,9 +66,9 @@ def added(bundle, fibre, limits):
 @pytest.mark.parametrize("window", [Limits.window, np.inf])
 @pytest.mark.parametrize("mask", ["clean", "column", "block", "gap"])
 def test_what_is_added_is_of_first_order(mask, window):
-    """The poles leave up to SHARE times their error; windows, the elements cut off from them, 1e-9 here.
+    """Poles leave up to SHARE times their error. Windows leave the elements that are cut off from them, 1e-9 here.
 
-    Beside masks there are windows, if they are allowed; otherwise fibres are eliminated one after another.
+    Windows are used beside masks if they are allowed. Otherwise fibres are eliminated one after the other.
     """
     bundle = lines(make_bundle(6, NBIN + 1, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
     windows = 0
@@ -121,8 +121,8 @@ def test_fibres_together_are_what_each_is_alone():
 
 @pytest.mark.parametrize("mask", ["block", "gap"])
 def test_stretches_without_windows_take_poles_for_what_is_outside_of_them(mask):
-    """The kernel's fibres have two ranges of poles: for the condition number of all of S, and for that of the bins
-    beside the windows, which is the first of the tested ones that it is below."""
+    """Each fibre has two ranges of poles: for the condition number of all of S, and for that of the bins beside
+    windows. The latter is the first of the tested ones that is above it."""
     bundle = lines(make_bundle(6, NBIN + 1, mask=mask, wing=0.05, stamp=(11, 13)), np.random.default_rng(5))
     neighbours, fewer = Neighbours(bundle.normal, bundle.x, Limits(**LOOSE)), 0
     for fibre in range(6):
@@ -156,8 +156,8 @@ def extracted(bundle, shift, bins=slice(None)):
 
 
 def test_ivar_and_resolution_have_it_as_well(monkeypatch):
-    """A band that changes ivar by 1e-8 leaves 2e-11, as the poles do, and 1e-10 of R. Both do not depend on x; if the
-    tail is small they stay unchanged."""
+    """A band changes ivar by 1e-8. After the correction 2e-11 of ivar is left, as by the poles, and 1e-10 of R. Both do
+    not depend on x, and stay unchanged if the tail is small."""
     bundle, before = lines(make_bundle(6, 200, mask="block", wing=0.05, stamp=(11, 13)), np.random.default_rng(5)), []
 
     def kept(result, *others):
@@ -185,8 +185,9 @@ def test_ivar_and_resolution_have_it_as_well(monkeypatch):
 
 
 def test_ivar_is_corrected_around_the_bins_whose_tail_counts(monkeypatch):
-    """Half a reach on both sides, and what lies between two such stretches; there ivar is what it is where all bins are
-    corrected, but for a tenth: beyond half a reach from the last of these bins a stretch ends, and E does not."""
+    """Corrected are the bins half a reach on both sides, and those between two such stretches. There ivar agrees with
+    that corrected in all bins, but for a tenth of the correction: a stretch ends beyond half a reach from the last of
+    these bins, and E does not."""
     bundle, before = make_bundle(6, 400, mask="column", wing=0.05, stamp=(11, 13)), []
 
     def kept(result, *others):
@@ -206,7 +207,7 @@ def test_ivar_is_corrected_around_the_bins_whose_tail_counts(monkeypatch):
 
 @pytest.mark.parametrize(("mask", "uneven"), [("clean", False), ("gap", True)])
 def test_uneven_fibres_are_worked_on_farther(mask, uneven):
-    """A narrower band does not decay faster: a tenth of the flux's error was left where stretches met."""
+    """A narrower band does not decay faster. Once, a tenth of the flux's error was left where stretches met."""
     bundle = make_bundle(3, NBIN, mask=mask)
     neighbours = Neighbours(bundle.normal, bundle.x, Limits())
     schur = neighbours.complement(1)
@@ -224,8 +225,8 @@ def test_bins_that_are_not_wanted_change_nothing():
 
 
 def test_stretches_are_long_enough():
-    """Half a reach around the bins that count, the flux is that with all bins, to a thousandth of the shift; elsewhere
-    the quick correction remains."""
+    """Half a reach around the bins that count, the flux is that with all bins corrected, to a thousandth of the shift.
+    Elsewhere the quick correction remains."""
     bundle = make_bundle(3, 420, wing=0.05)
     bundle.x[:] = 0.0
     bundle.x[:, 150] = 3000.0

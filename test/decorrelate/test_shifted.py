@@ -22,8 +22,8 @@ def _solved(low, band, windows, starts, begin, shifts, v):
 
 @pytest.mark.parametrize("window", [None, (20, 45), (12, 31)])
 def test_a_stretch_is_solved_as_a_dense_matrix_is(window):
-    """Each lane with its own t. In a window B is the window's matrix, also beyond the band; one window begins where the
-    stretch does, one within it."""
+    """Each lane has its own t. In a window B is the window's matrix, also beyond the band. One window begins where the
+    stretch does, another within it."""
     rng, half, begin, end = np.random.default_rng(4), 5, 12, 60
     full, windows = random_definite(70, half, 1e3, rng), np.empty((0, 5), dtype=np.int64)
     band, exact = band_of(full, half), np.empty((0, 0))
@@ -46,7 +46,7 @@ def test_a_stretch_is_solved_as_a_dense_matrix_is(window):
 
 @njit(nogil=True, error_model="numpy")
 def _both_ways(evenly, count, band, starts, space):
-    """L D L^T of a whole band and L^-1 v of two v, then L^-1 of that, in memory after rows of zeros."""
+    """L D L^T of a whole band and L^-1 of two vectors, then L^-1 of the results, in memory after rows of zeros."""
     low, ring, v, windows, shift = space
     pad = band.shape[1] * LANES
     to, matrix = address(low, pad * band.shape[1]), (address(band, 0), band.shape[1])
@@ -64,7 +64,7 @@ def _both_ways(evenly, count, band, starts, space):
 
 @pytest.mark.parametrize("columns", range(4, 18))
 def test_even_rows_are_eliminated_to_the_same_bits(columns):
-    """Several columns of two rows at a time, or a row from all later ones at a time: the same operations in the same
+    """Several columns of two rows are taken at a time, or one row from all later ones: the same operations in the same
     order. Elements after the last bin are not used."""
     rng, lanes = np.random.default_rng(columns), LANES
     count = 3 * columns + 1 + simd_shifted.RING

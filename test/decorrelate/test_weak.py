@@ -1,4 +1,4 @@
-"""The limit of weak bins: on both sides of it, in each form of the test, and equal in all its copies."""
+"""The limit of weak bins, tested on both sides and in each form of the test; its copies are equal."""
 import exact
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from gpu_extract.normal import lower_band
 
 
 def test_the_limit_of_the_oracle_is_that_of_the_code() -> None:
-    """The oracle has its own limit, which no import connects."""
+    """The oracle has a limit of its own, which no import connects to this one."""
     assert exact.WEAK == UNKNOWN
 
 
@@ -38,7 +38,7 @@ def overlapping(raised: float) -> np.ndarray:
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e9])
 @pytest.mark.parametrize("most", [UNKNOWN, TOLD])
 def test_a_factor_tells_two_bins_apart_up_to_the_limit(most: float, scale: float) -> None:
-    """C_jj icov_jj of a tenth of the limit passes, ten times the limit does not; in any unit."""
+    """A C_jj icov_jj of a tenth of the limit passes, ten times the limit does not. Units do not matter."""
     for raised, right in ((0.1 * most, True), (10.0 * most, False)):
         icov = scale * overlapping(raised)
         assert factor_tells(factor(icov), most) == right
@@ -49,7 +49,7 @@ def test_a_factor_tells_two_bins_apart_up_to_the_limit(most: float, scale: float
 
 @pytest.mark.parametrize(("raised", "weak"), [(0.1 * UNKNOWN, False), (10.0 * UNKNOWN, True)])
 def test_pixels_tell_two_bins_apart_up_to_the_limit(raised: float, weak: bool) -> None:
-    """The dense core's flag, from whitened spots: none at a tenth of the limit, set at ten times the limit."""
+    """The dense core flags the bins, from whitened spots, at ten times the limit and not at a tenth of it."""
     far = 1.0 / np.sqrt(raised)
     spots = np.array([[1.0, np.sqrt(1.0 - far**2)], [0.0, far]])
     rows = np.column_stack([spots, spots @ [100.0, 120.0]])
