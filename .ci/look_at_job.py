@@ -8,7 +8,7 @@ from matplotlib.image import imread
 
 
 def main() -> int:
-    """Look at both files."""
+    """Check both files; returns the exit code."""
     with fits.open(sys.argv[1], checksum=True) as hdus:
         hdus.info()
         flux, ivar = hdus["FLUX"].data, hdus["IVAR"].data

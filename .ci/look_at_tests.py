@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Fail unless the tests that matter ran: look_at_tests.py TESTS.xml SHARED
 
-Where the folder with validation data is there, no test may have been skipped for want of it, and the
-comparisons with specter must have passed.
+If the folder with validation data exists, no test may have been skipped for lack of it, and the comparisons with
+specter must have passed.
 """
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-FEWEST = 200       # there are more; fewer means that a folder of tests was not found
+FEWEST = 200       # there are more tests; fewer means that a folder was not found
 NOT_PASSED = ("skipped", "failure", "error")
 
 
@@ -18,7 +18,7 @@ def name_of(case: ElementTree.Element) -> str:
 
 
 def main() -> int:
-    """Look at the report, say what is wrong with it."""
+    """Check the report and print what is wrong; returns the exit code."""
     cases = list(ElementTree.parse(sys.argv[1]).iter("testcase"))
     skipped = {name_of(c): str(s.get("message")) for c in cases for s in c.iter("skipped")}
     for name, reason in skipped.items():
