@@ -85,24 +85,24 @@ def pair(request) -> Pair:
     return Pair(case, core, frame, _reference(name, frame.notes["pad"]))
 
 
-def test_grid_and_fibres(pair):
+def test_wavelengths_and_fibres_are_those_of_the_oracle(pair):
     np.testing.assert_allclose(pair.frame.wave, pair.reference.wave, rtol=1e-15)
     np.testing.assert_array_equal(pair.frame.fibres, pair.reference.fibres)
     assert pair.frame.ndiag == pair.reference.ndiag
 
 
-def test_flux(pair):
+def test_flux_agrees_with_the_oracle(pair):
     bound = pair.bound(1e-9 if pair.core == "dense" else 1e-8)
     assert np.abs(oracle.sigma_difference(pair.frame, pair.reference)).max() <= bound
     np.testing.assert_array_equal(pair.frame.flux[~pair.seen], 0)
 
 
-def test_ivar(pair):
+def test_ivar_agrees_with_the_oracle(pair):
     np.testing.assert_allclose(pair.frame.ivar[pair.seen], pair.reference.ivar[pair.seen], rtol=pair.bound())
     np.testing.assert_array_equal(pair.frame.ivar[~pair.seen], 0)
 
 
-def test_resolution(pair):
+def test_resolution_agrees_with_the_oracle(pair):
     """Elements whose row exists: scipy's dia_matrix ignores the others."""
     ndiag, n = pair.reference.ndiag, len(pair.reference.wave)
     row = np.arange(n) - ndiag + np.arange(2 * ndiag + 1)[:, None]
@@ -111,11 +111,11 @@ def test_resolution(pair):
     assert difference.max() <= pair.bound()
 
 
-def test_mask(pair):
+def test_mask_is_that_of_the_oracle(pair):
     np.testing.assert_array_equal(pair.frame.mask, pair.reference.mask)
 
 
-def test_quality(pair):
+def test_quality_agrees_with_the_oracle(pair):
     """The spots for quality are in single precision: 6e-8 of the light for the fraction, 6e-8 of A |x| for chi.
 
     chi then moves by 6e-8 times A |x| in errors of a pixel: 40 where x is smooth, some 500 where the step is far below
@@ -126,7 +126,7 @@ def test_quality(pair):
     np.testing.assert_allclose(pair.frame.chi2pix, pair.reference.chi2pix, rtol=6e-5, atol=6e-5)
 
 
-def test_model_image(pair):
+def test_the_model_image_agrees_with_the_oracle(pair):
     """A x to the bound in units of a pixel's error, where the image has an error."""
     error = np.where(pair.case.image.ivar > 0, np.sqrt(pair.case.image.ivar), 0)
     assert np.abs((pair.frame.model - pair.reference.model) * error).max() <= pair.bound()

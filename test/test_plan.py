@@ -48,7 +48,7 @@ def test_a_wavelength_does_not_depend_on_the_padding():
 
 @pytest.mark.parametrize("factor", [1.0, 1.0003, 0.9997])
 @pytest.mark.parametrize("pad", [0, 20, 200])
-def test_extended_grid(psf, pad, factor):
+def test_the_extended_grid_has_the_pad_that_was_asked_for(psf, pad, factor):
     """As many bins beyond the ends as requested, or as the PSF has; solved at wavelength / factor, stored undivided."""
     made = plan.make_plan(psf, replace(CONFIG, wave_factor=factor), pad)
     np.testing.assert_array_equal(made.wave, plan.wavelength_grid(CONFIG.wavelength))
@@ -111,7 +111,7 @@ def test_fibres_of_a_bundle_lie_side_by_side(psf):
     (1, tuple((i, i + 1) for i in range(10))), (4, ((0, 4), (4, 8), (8, 10))), (5, ((0, 5), (5, 10))), (10, ((0, 10),)),
     (25, ((0, 10),)),
 ])
-def test_bundles_by_size(psf, size, bundles):
+def test_bundles_are_counted_off_by_their_size(psf, size, bundles):
     assert plan.instrument_bundles(replace(psf, bundle=None), size) == bundles
 
 
@@ -224,7 +224,7 @@ def test_every_bundle_is_made_once_by_one_group():
 
 # ---- how many neighbours are enough ---------------------------------------------------------------------------------
 
-def test_enough_neighbours():
+def test_the_number_of_neighbours_follows_from_correlations():
     """The n-th next neighbour couples directly, to the square, or through those between, to the power 2 (n + 1)."""
     limit = 1e-8 / plan.SIGNAL
     assert plan.enough_neighbours(np.array([1e-4]), 1e-8) == 1

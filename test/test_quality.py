@@ -103,7 +103,7 @@ def test_a_whole_spot_is_not_masked_at_all():
     assert (fraction >= 0).all() and fraction.max() < 1e-14
 
 
-def test_image_of_spectra(scene):
+def test_the_image_of_spectra_is_a_x(scene):
     """A x clipped at the CCD's edges; the same bits wavelength by wavelength or at once."""
     psf, _, design, x = scene
     spots = make_spots(psf, (1, 5), WAVE)
@@ -118,7 +118,7 @@ def test_image_of_spectra(scene):
 
 # ---- bits -----------------------------------------------------------------------------------------------------------
 
-def test_each_bit():
+def test_each_mask_bit_follows_its_rule():
     """All except BAD2DFIT, which has its own tests."""
     fraction = np.array([[0.0, 0.5, 0.50001, 1.0, 1.0 - 1e-16, 0.2], [0.0] * 6])
     ivar = np.array([[1.0, 1.0, 1.0, 0.0, 1.0, 0.0], [0.0] * 6])
@@ -183,7 +183,7 @@ def test_few_fibres_have_a_fixed_limit():
 
 # ---- status ---------------------------------------------------------------------------------------------------------
 
-def test_status_by_bin():
+def test_the_status_of_a_bin_follows_core_and_mask_bits():
     """Every status that a core can give, with every combination of the deciding bits, by the explicit rule."""
     bits = [SpecMask(0), SpecMask.SOMEBADPIX, SpecMask.ALLBADPIX, SpecMask.NODATA, SpecMask.NODATA | SpecMask.ALLBADPIX,
             SpecMask.BAD2DFIT | SpecMask.WEAKBIN]

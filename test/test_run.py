@@ -242,7 +242,7 @@ def test_nothing_but_masked_pixels(tiny, core):
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("amplifier", "AD")
-def test_dead_amplifier(core, amplifier):
+def test_a_dead_amplifier_costs_its_own_bins_alone(core, amplifier):
     """No data for spots that are entirely on it; bins whose spots do not touch it are as from an image without it.
 
     Bins without a good pixel are those whose stamps, pixel by pixel, are on the quarter.
@@ -281,7 +281,7 @@ def light_on(psf: PsfModel, wave: np.ndarray, pixels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_masked_fibre(tiny, core):
+def test_a_masked_fibre_has_no_data_and_its_neighbours_have(tiny, core):
     """All pixels of fibre 7's spots are masked: it has no data; its neighbours keep light on their other sides."""
     psf, ivar = tiny.psf, tiny.image.ivar.copy()
     y, x = centres(psf, (7, 8), np.linspace(*psf.wavelength_range, 500))
@@ -296,7 +296,7 @@ def test_masked_fibre(tiny, core):
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_dead_fibre(core):
+def test_a_dead_fibre_is_zero_within_its_errors(core):
     """A fibre that passes no light is extracted like any other: zero within its errors."""
     dead = simulate(SimConfig(camera="tiny", defects=replace(ROUGH, dead_fibres=(2,))))
     frame = extracted(dead.image, dead.psf, replace(CONFIG, core=core))

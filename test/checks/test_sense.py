@@ -144,7 +144,7 @@ def test_masked_images_and_traces_off_them():
     ("r0-fibres000-049", "psf-r0-00051060", (5760, 7620, 0.8)),
     ("v2-fibres000-024", "psf-r0-v2-tails", (5760, 7620, 0.8)),
     ("gh2-fibres000-024", "psf-gausshermite2-boss", (5800, 9000, 1.0))])
-def test_frames_in_use(shared, image, psf, grid):
+def test_frames_in_use_match_their_own_psf_alone(shared, image, psf, grid):
     """Their own image is right, and cut: a warning. Moved by two pixels it is not, if the light is seen at all."""
     made = read_image(shared / "data" / "frames" / f"preproc-{image}.fits.gz")
     model = read_psf(shared / "data" / "psf" / f"{psf}.fits")

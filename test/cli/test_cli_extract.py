@@ -196,7 +196,7 @@ def test_quiet_and_verbose(extract):
     assert extract("-v").code == 0
 
 
-def test_performance_record(extract, files):
+def test_record_and_trace_are_written(extract, files):
     path, trace = (files.output.with_name(name) for name in ("perf.json", "trace.json"))
     assert extract("--perf", path, "--trace", trace).code == 0
     record = json.loads(path.read_text())
@@ -257,7 +257,7 @@ def test_without_a_known_camera_the_grid_must_be_given(run, files, tmp_path):
     assert done.code == 0 and "psferr=None" in done.err  # the PSF's own
 
 
-def test_barycentric_wavelengths(extract, files, tmp_path):
+def test_barycentric_wavelengths_are_stored_undivided(extract, files, tmp_path):
     """Stored undivided, extracted at wavelengths divided by the factor: the same numbers as for a direct request."""
     hdus = image_hdus()
     target = {"TARGTRA": 150.0, "TARGTDEC": 2.2, "MJD-OBS": 58950.3}
@@ -409,7 +409,7 @@ def test_the_usual_way_loads_nothing_heavy_for_nothing(extract, files):
     assert heavy & set(done.stdout.split()) == set()
 
 
-def test_version(run):
+def test_version_is_printed(run):
     from gpu_extract import __version__
 
     assert run("--version").out.strip() == f"gpu_extract {__version__}"

@@ -27,7 +27,7 @@ def check_sum(out, matrix, sides, poles, ndiag):
 
 @pytest.mark.parametrize(("half", "ndiag", "nwave"),
                          [(7, 5, 83), (7, 0, 60), (3, 9, 41), (28, 5, 40), (2, 5, 30), (0, 2, 9)])
-def test_narrow_pole_sum(half, ndiag, nwave):
+def test_narrow_pole_sums_agree_with_dense_inverses(half, ndiag, nwave):
     rng = np.random.default_rng(half)
     matrix = random_definite(nwave, half, 1e3, rng)
     sides, poles = rng.normal(size=(nwave, SIDES)), Arena().zeros(2, 16)
@@ -37,7 +37,7 @@ def test_narrow_pole_sum(half, ndiag, nwave):
 
 
 @pytest.mark.parametrize(("half", "ndiag", "nwave"), [(30, 10, 101), (8, 3, 40), (5, 11, 33), (17, 4, 19)])
-def test_wide_pole_sum(half, ndiag, nwave):
+def test_wide_pole_sums_agree_with_dense_inverses(half, ndiag, nwave):
     rng = np.random.default_rng(half)
     matrix = random_definite(nwave, half, 1e5, rng)
     count, reach = -(-nwave // 4), -(-max(half, ndiag) // 4)
@@ -261,7 +261,7 @@ def test_corrections_of_many_fibres():
 
 
 @pytest.mark.parametrize(("neighbours", "reach"), [(1, 74), (2, 74), (2, 20)])
-def test_wide_elimination(coupled, neighbours, reach):
+def test_elimination_of_neighbours_agrees_with_dense_matrices(coupled, neighbours, reach):
     """In the band, to rounding; if the neighbours' part is cut short, to the size that it has fallen to."""
     n, hw, fibre = coupled.x.shape[1], coupled.normal.halfband, 2
     others = np.array([j for j in range(fibre - neighbours, fibre + neighbours + 1) if j != fibre])

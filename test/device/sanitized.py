@@ -85,4 +85,4 @@ for dtype in (test_text_kernels.np.float32, test_text_kernels.np.float64):
 for cores, tail, rows in ((((3, 5, 0), (0, 0, 0)), 0, 5), (((2, 3, 0), (4, 2, 1)), 1, 2)):
     test_text_kernels.test_spots_weights_and_right_hand_sides_are_their_definitions(cores, tail, rows)
 for distance, wanted in ((1, 0), (2, 0), (1, eliminate.LISTED), (1, eliminate.WIDER)):
-    test_text_kernels.test_product_and_share(distance, wanted)
+    test_text_kernels.test_products_and_shares_are_those_of_dense_matrices(distance, wanted)

@@ -82,7 +82,7 @@ def short_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("wing", [0.02, 0.1])
 @pytest.mark.parametrize("mask", MASKS)
-def test_as_the_cpu(mask: str, wing: float) -> None:
+def test_fibres_agree_with_the_cpu(mask: str, wing: float) -> None:
     found, _ = check(bundle(mask, wing))
     assert (found.status == Status.GOOD).any()
 
@@ -101,7 +101,7 @@ def test_fibres_that_touch_no_other() -> None:
 
 @pytest.mark.parametrize(("mask", "wing", "stamp"), [*((mask, 0.1, NEAR) for mask in MASKS), ("gap", 0.02, NEAR),
                                                      ("clean", 0.005, FAR)])
-def test_as_the_oracle(mask: str, wing: float, stamp: tuple[int, int]) -> None:
+def test_fibres_agree_with_the_oracle(mask: str, wing: float, stamp: tuple[int, int]) -> None:
     """The exact square root of the whole bundle: the remainder beyond the band is in the flux."""
     case = bundle(mask, wing, stamp)
     found = on_device(case)
@@ -548,7 +548,7 @@ def test_a_chain_that_is_too_long_is_left_to_the_cpu(monkeypatch: pytest.MonkeyP
     assert (found.status[2] == Status.GOOD).all()
 
 
-def test_empty_fibres() -> None:
+def test_an_empty_fibre_has_no_data_and_the_others_are_good() -> None:
     case = bundle("clean")
     normal = case.normal
     icov, weight = normal.icov.copy(), normal.weight.copy()
@@ -578,7 +578,7 @@ def test_a_range_for_every_step() -> None:
     assert device.ranges == ["eliminate", "measure", "poles", "finish"]
 
 
-def test_one_fibre() -> None:
+def test_a_bundle_of_one_fibre_agrees_with_the_cpu() -> None:
     check(bundle("clean", 0.02, NEAR, 1))
 
 

@@ -66,7 +66,7 @@ def test_bits_do_not_depend_on_what_a_device_may_do(options: dict[str, Any]) -> 
     assert_same(on_device(**options), on_device())
 
 
-def test_in_two_passes() -> None:
+def test_faint_bins_in_two_passes_are_those_of_the_cpu() -> None:
     """Beside the narrow hole the iteration needs more steps than are queued at first."""
     image, psf = struck()
     image = with_holes(image, psf, WIDE, HARDLY)

@@ -260,7 +260,7 @@ def changed(frame: Frame, name: str, value: float, place: tuple[int, ...]) -> Fr
     return replace(frame, **{name: array})
 
 
-def test_differences() -> None:
+def test_differences_count_bins_that_are_good_on_the_cpu() -> None:
     """In bins that are good on the CPU; a bin lost on the device is no small difference."""
     cpu = on_cpu()
     zero = differences(cpu, cpu)
@@ -280,7 +280,7 @@ def test_differences() -> None:
         differences(None, cpu)
 
 
-def test_bits(bench: Bench) -> None:
+def test_the_bits_of_a_frame_depend_on_nothing_else(bench: Bench) -> None:
     assert same_bits(bench.cases.given(CASE), open_simulated) == []
 
 
@@ -306,7 +306,7 @@ def test_bits_that_differ_are_found(bench: Bench, fault: str, told: str) -> None
     assert any(told in line for line in wrong), wrong
 
 
-def test_cases(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_all_cases_has_rows_and_a_summary(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """Each against the CPU, and their summary."""
     found = anew(bench)
     gpu_rows.all_cases(found)
@@ -336,7 +336,7 @@ def test_left_to_the_cpu() -> None:
     assert left_to_cpu(SimpleNamespace(notes={"bundles": {0: {"on_cpu": 2}, 5: {}, 10: {"on_cpu": 1}}})) == 3
 
 
-def test_two_passes(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_two_passes_is_complete(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     found = anew(bench)
     gpu_rows.two_passes(found)
     said = found.report.rows["passes"]
@@ -345,7 +345,7 @@ def test_two_passes(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
-def test_speed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_speed_compares_with_the_cpu(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     found = anew(bench)
     gpu_rows.speed(found)
     assert re.fullmatch(r"\d+\.\d s a frame on the CPU, from 20 of 20 fibres", found.report.rows["speed"])

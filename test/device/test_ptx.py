@@ -41,7 +41,7 @@ def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> N
 @pytest.mark.parametrize("half", [2, NARROW])
 @pytest.mark.parametrize("text", [one for one in all_kernels() if "n" in one.kinds and one.module != "spots"],
                          ids=lambda text: text.function)
-def test_other_half_bands(text: TextKernel, half: int) -> None:
+def test_kernels_of_extreme_half_bands_compile(text: TextKernel, half: int) -> None:
     """The narrowest and the broadest band that the device supports."""
     sizes = [(half + extra, *(8 for _ in SAMPLES[text.name][0][1:])) for extra in WIDEN]
     if text.name == "normal.couple":

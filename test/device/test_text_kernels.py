@@ -230,7 +230,7 @@ def test_medians_of_chi2_are_those_of_numpy() -> None:
 
 
 @pytest.mark.parametrize(("distance", "wanted"), [(1, 0), (2, 0), (1, eliminate.LISTED), (1, eliminate.WIDER)])
-def test_product_and_share(distance: int, wanted: int) -> None:
+def test_products_and_shares_are_those_of_dense_matrices(distance: int, wanted: int) -> None:
     """U = G Z G^T against dense matrices: for all pairs, those that count, those of a list, two side by side, and those
     whose fibre needs more, each with its own number of diagonals; also if rows of Z are wider."""
     hw, half, nwave, lanes, size = 2, *((13, 33, 6) if wanted == eliminate.WIDER else (3, 11, 9)), 3
@@ -287,7 +287,7 @@ def test_product_and_share(distance: int, wanted: int) -> None:
     np.testing.assert_array_equal(made, blocks)
 
 
-def test_sums_of_poles() -> None:
+def test_sums_of_poles_and_their_parts_are_their_formulas() -> None:
     """Sums of the vectors of a group's poles, and each pole's part of those of the sums; the second group, with three
     poles in two sums; for a fibre with a second group, not for others."""
     nwave, lanes, kept, sides, group, here, rank = 6, 3, 5, sweeps.SIDES, 1, 3, 2

@@ -145,7 +145,7 @@ def test_a_single_bad_bin_survives_pooling():
 
 # ---- pages ------------------------------------------------------------------------------------------------
 
-def test_qa_page(cutout, tmp_path):
+def test_a_qa_page_of_all_inputs_is_drawn(cutout, tmp_path):
     """With all possible inputs; pyplot, which could open windows, is not used."""
     frame = cutout.reference
     truth = Spectra(frame.wave, np.maximum(frame.flux, 0), frame.fibres)
@@ -189,7 +189,7 @@ def test_pictures_of_all_kinds(tmp_path, ending, begins):
     assert (tmp_path / f"a{ending}").read_bytes().startswith(begins)
 
 
-def test_difference_plot(cutout, tmp_path):
+def test_a_plot_of_differences_is_drawn(cutout, tmp_path):
     frame = cutout.reference
     other = replace(frame, flux=frame.flux * (1 + 1e-7), mask=frame.mask ^ np.uint32(frame.fibres == 3)[:, None])
     difference_plot(tmp_path / "where.png", difference_maps(other, frame, "frame"), title="one against the other")
@@ -244,7 +244,7 @@ def test_program_draws_where_frames_differ(cutout, tmp_path, capsys):
     assert gpu_compare([a, a, "--plot", str(tmp_path / "absent" / "where.png")]) == 3
 
 
-def test_clear_errors(cutout, tmp_path, monkeypatch):
+def test_pictures_that_cannot_be_made_are_one_line(cutout, tmp_path, monkeypatch):
     """An ending of no picture format, an absent folder, no matplotlib: one line, nothing written."""
     draw = {"psf": cutout.psf}
     with pytest.raises(InputError, match=r"end its name in \.png"):

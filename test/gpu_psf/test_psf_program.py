@@ -191,7 +191,7 @@ def test_an_arc_is_given_once(files: Files, tmp_path: Path, capfd: pytest.Captur
     assert f"{arcs[1]}: is given twice, so its photons would count twice" in capfd.readouterr().err
 
 
-def test_inputs_stay(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_output_never_replaces_an_input(files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arc, lines = tmp_path / "arc.fits", tmp_path / "lines.txt"
     for path in (arc, lines):
         path.write_text("an input")

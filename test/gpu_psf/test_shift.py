@@ -234,7 +234,7 @@ def test_what_cannot_be_shifted_is_said(kind: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [slice(0, 56), slice(0, 40)])
-def test_a_cut_image(columns: slice) -> None:
+def test_fibres_beyond_a_cut_image_move_with_the_last_one(columns: slice) -> None:
     """Fibres beyond it are not used: they move like the last one within it."""
     image, start = exposure(), moved(TRUE, 0.4, -0.3)
     x = centres(TRUE, FIBRES, np.linspace(*TRUE.wavelength_range, 9))[1]

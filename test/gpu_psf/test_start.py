@@ -129,7 +129,7 @@ def test_a_trace_beside_the_fibres_is_skipped(traces: Traces) -> None:
     np.testing.assert_array_equal(skipped.x.coeff, traces.x.coeff[1:])
 
 
-def test_no_traces() -> None:
+def test_a_flat_without_traces_is_refused() -> None:
     rng = np.random.default_rng(0)
     noise = Image(rng.normal(0, NOISE, (300, 120)).astype(np.float32), np.full((300, 120), NOISE**-2, np.float32))
     with pytest.raises(InputError, match="the flat has no traces"):
@@ -152,7 +152,7 @@ def assert_right(found: PsfModel, pixels: float) -> None:
                   ).max() < pixels
 
 
-def test_from_a_description(start: Start) -> None:
+def test_a_start_from_a_description_is_right(start: Start) -> None:
     assert start.rms < 0.05 and start.used > 150
     assert_right(start.psf, 0.1)
     core = start.psf.cores[0]
@@ -235,7 +235,7 @@ def test_orders_have_wavelengths_of_their_own(images: tuple[Image, Image]) -> No
 
 
 @pytest.mark.slow
-def test_wrong_lines(images: tuple[Image, Image], start: Start) -> None:
+def test_a_list_of_other_lines_is_refused(images: tuple[Image, Image], start: Start) -> None:
     other = np.sort(np.random.default_rng(9).uniform(4980, 5440, 36))
     with pytest.raises(InputError, match=r"match one of the list's|no shift of up to"):
         start_psf(*images, other, Known(psf=start.psf))
@@ -277,7 +277,7 @@ def test_an_arc_without_lines(images: tuple[Image, Image], start: Start) -> None
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_saturated_images(images: tuple[Image, Image], which: int) -> None:
+def test_saturated_images_are_refused(images: tuple[Image, Image], which: int) -> None:
     pair = list(images)
     pair[which] = replace(pair[which], ivar=np.zeros(images[0].shape, np.float32))
     with pytest.raises(InputError, match=f"100.0% of the {('flat', 'arc')[which]}'s pixels are masked, at most"):
@@ -351,7 +351,8 @@ def test_identified_lines_of_a_text(tmp_path: Path) -> None:
     (["--flat", "flat.fits", "--pairs", "bad.txt"], "does not begin with 3 numbers"),
     (["--flat", "flat.fits", "--pairs", "none.txt"], "cannot be read"),
 ])
-def test_bad_input(files: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+def test_bad_input_is_one_line_and_nothing_is_written(files: Path, capsys: pytest.CaptureFixture[str],
+                                                      options: list[str], message: str) -> None:
     words = [str(files / word) if "." in word else word for word in options]
     assert main(["start", *words, "-o", str(files / "x.fits")]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]

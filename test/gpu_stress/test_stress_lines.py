@@ -12,7 +12,7 @@ def result(progress, *, nbytes=4_000_000, up=4e6, down=4e6, flop=1e6, errors=0, 
             "cycle": {"median": 0.0352, "p16": 0.0350, "p84": 0.0356}, **more}
 
 
-def test_the_known_form():
+def test_the_known_form_has_time_rate_and_copies():
     assert known_form(3.529, 99 / 3.529, 99 * 4e6 / 3.529, True) == "3.529 s, 28.1 Hz, 112.2 MByte/sec copy:True"
     assert known_form(0.1362, 728.6, 2914.31e6, False) == "0.136 s, 728.6 Hz, 2914.3 MByte/sec copy:False"
 
@@ -46,5 +46,5 @@ def test_the_line_of_several():
 
 @pytest.mark.parametrize(("seconds", "text"), [
     (2.5, "2.5 s"), (0.0351, "35.1 ms"), (1.2e-5, "12 us"), (3e-7, "0.3 us"), (0.0, "0 us")])
-def test_durations(seconds, text):
+def test_durations_are_written_in_words(seconds, text):
     assert duration(seconds) == text

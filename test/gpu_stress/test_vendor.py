@@ -116,7 +116,8 @@ def test_good_gpus_pass_the_vendors_tests(path: Path, capsys: pytest.CaptureFixt
      "nvbandwidth: no answer: CUDA_ERROR_NO_DEVICE: no device"),
     ("nvbandwidth", bandwidth(case("device_local_copy", status="Waived")), 0, "no answer",
      "nvbandwidth: no answer: no copy was measured")])
-def test_what_they_say(path: Path, tool: str, printed: str, code: int, status: str, line: str) -> None:
+def test_results_of_vendors_tests_are_read_from_their_json(path: Path, tool: str, printed: str, code: int, status: str,
+                                                           line: str) -> None:
     """Read from their JSON, whatever the exit code: dcgmi's is 226 if a test failed."""
     stand_in(path, tool, printed, code)
     found = ask(next(t for t in vendor_tools(1) if t.name == tool))
@@ -153,7 +154,7 @@ def test_a_tool_that_does_not_end_when_asked_is_killed(path: Path, monkeypatch: 
 
 @pytest.mark.parametrize(("argv", "said"), [(["--level", "7"], "--level is 7, must be 1"),
                                             (["--timeout", "0"], "--timeout is 0 s, must be above 0")])
-def test_wrong_options(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["vendor", *argv]) == 2
     assert said in capsys.readouterr().err
 

@@ -57,7 +57,7 @@ def rotation_velocity(jd):
 
 @pytest.mark.parametrize("mjd", [58900.3, 59050.45, 59200.2, 60000.15])
 @pytest.mark.parametrize(("ra", "dec"), [(150.0, 2.2), (10.0, -15.0), (270.0, 66.0), (350.0, 30.0)])
-def test_against_mean_elements(mjd, ra, dec):
+def test_velocities_agree_with_the_mean_elements_of_the_orbit(mjd, ra, dec):
     """Earth's orbit and rotation by hand. Left out: the Sun's own motion (0.016 km/s), the Moon's pull (0.013),
     perturbations and terms of the elements (0.01)."""
     toward = [

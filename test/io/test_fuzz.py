@@ -51,7 +51,7 @@ def test_a_slice_of_the_bench(cases):
 
 
 @pytest.mark.parametrize("kind", ["image", "psf"])
-def test_whole_commands(cases, kind):
+def test_whole_commands_stand_damaged_files(cases, kind):
     """The first cases of a kind that run the whole command: one refused, one done."""
     seen: set[str] = set()
     for number in range(200):

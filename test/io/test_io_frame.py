@@ -117,7 +117,7 @@ def test_equal_frames_give_equal_files(written, tmp_path):
     assert other.read_bytes() == written.read_bytes()
 
 
-def test_there_and_back(written):
+def test_a_frame_is_read_as_it_was_written(written):
     frame, back = small_frame(), read_frame(written)
     for name in ("flux", "ivar", "resolution", "chi2pix", "pixmask_fraction"):
         np.testing.assert_array_equal(getattr(back, name), getattr(frame, name).astype(np.float32))
@@ -324,7 +324,7 @@ def test_without_a_place_for_the_debug_file_the_message_says_so(tmp_path):
         write_frame(tmp_path / "a.fits", frame)
 
 
-def test_model_image(tmp_path):
+def test_a_model_image_is_written_with_its_cards(tmp_path):
     frame = small_frame()
     write_model(tmp_path / "m.fits", frame, cards=[Card("IN_PSF", "p.fits")])
     with fits.open(tmp_path / "m.fits") as hdus:
@@ -335,7 +335,7 @@ def test_model_image(tmp_path):
         write_model(tmp_path / "m.fits", replace(frame, model=None))
 
 
-def test_spectra_file(tmp_path):
+def test_a_spectra_file_has_its_hdus(tmp_path):
     for frame, fibers in (
         (small_frame(), [1501, 1502, 1503, 1504]),
         (without_fibermap(small_frame()), [1501, 1502, 1503, 1504]),

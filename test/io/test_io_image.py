@@ -53,7 +53,7 @@ def test_what_a_fibermap_says_of_its_columns_is_written_with_an_image(tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int32])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_mask_bits(tmp_path, dtype, compressed):
+def test_bits_of_the_mask_take_pixels_out(tmp_path, dtype, compressed):
     """Bits 0-7 and 9 take a pixel out, 8 (BADREADNOISE) does not."""
     hdus = image_hdus()
     mask = np.zeros((NY, NX), dtype)

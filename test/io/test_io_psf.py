@@ -62,7 +62,7 @@ def test_version_2_with_tails(shared):
     assert psf.cores[0].gh.coeff.shape[:2] == (9, 9)
 
 
-def test_two_cores(shared):
+def test_a_psf_of_two_components_is_read(shared):
     path = shared / "data/psf/psf-gausshermite2-boss.fits"
     psf = read_psf(path)
     with fits.open(path) as hdus:
@@ -170,7 +170,7 @@ def set_key(hdu, key, value):
         (lambda hdus: words_for_numbers(hdus), "COEFF of the PSF's table is of type <U6, must be numbers"),
     ],
 )
-def test_bad_psfs(tmp_path, change, words):
+def test_bad_psfs_are_refused(tmp_path, change, words):
     assert words in changed(tmp_path, change)
 
 

@@ -82,7 +82,7 @@ def case(request):
     return psf, make_image((210, 56) if shape[0] > 50 else shape), (1, 5)
 
 
-def test_against_explicit_matrices(case):
+def test_normal_equations_agree_with_explicit_matrices(case):
     """The oracle's A by quadrature; 1e-13 of the diagonal elements, because spots differ by 1e-14 of their sum."""
     psf, image, fibres = case
     design = oracle.design_matrix(psf, range(*fibres), WAVE, image.shape)
@@ -335,7 +335,7 @@ def check_within(psf, wave, image):
 
 
 @pytest.mark.parametrize(("step", "hw"), [(0.8, 8), (3.0, 2), (6.0, 1), (10.0, 0), (50.0, 0)])
-def test_coarse_bins(step, hw):
+def test_coarse_bins_have_narrow_bands(step, hw):
     psf = oracle.make_psf("v3", 5, first_row=-20)
     assert check_within(psf, np.arange(6050.0, 6114.0, step), make_image((210, 56)))[:2] == (2, hw)
 

@@ -103,7 +103,7 @@ def test_cameras_of_one_exposure_have_noise_and_cosmic_rays_of_their_own() -> No
     assert len(set(numbers)) == 30 and SimConfig(camera="r").number == 0
 
 
-def test_without_noise(whole) -> None:
+def test_without_noise_the_image_is_the_expectation(whole) -> None:
     clean = simulate(replace(TINY, noise=False, defects=NO_DEFECTS))
     np.testing.assert_array_equal(clean.image.pix, clean.expected.astype(np.float32))
     np.testing.assert_array_equal(clean.expected, whole.expected)
@@ -129,7 +129,7 @@ def test_masked_pixels_have_no_weight_and_others_no_defect() -> None:
         assert np.median(hurt[bits[bit]]) > 100
 
 
-def test_saturation() -> None:
+def test_full_pixels_are_saturated_and_masked() -> None:
     made = simulate(replace(TINY, flavor="flat", exptime=50000.0, defects=NO_DEFECTS))
     full = (made.mask & CcdMask.SATURATED) != 0
     assert full.any() and not full.all()
@@ -147,7 +147,7 @@ def test_hidden_cosmics_fill_no_pixel_beyond_its_well() -> None:
 
 @pytest.mark.parametrize("name,part", [("A", np.s_[:96, :52]), ("B", np.s_[:96, 52:]), ("C", np.s_[96:, :52]),
                                        ("D", np.s_[96:, 52:])])
-def test_dead_amplifier(name: str, part, whole) -> None:
+def test_a_dead_amplifier_is_masked_and_changes_no_other_pixel(name: str, part, whole) -> None:
     made = simulate(replace(TINY, defects=replace(TINY.defects, dead_amplifier=name)))
     dead = np.zeros(made.mask.shape, bool)
     dead[part] = True

@@ -92,7 +92,7 @@ def test_more_fibres_than_a_detector_holds() -> None:
     np.testing.assert_array_equal(three.bundle, np.repeat(np.arange(6), 5))
 
 
-def test_fibre_ranges() -> None:
+def test_whole_bundles_are_made_of_any_range() -> None:
     assert fibres_made(SimConfig(camera="r")) == (0, 500)
     assert fibres_made(SimConfig(camera="r", specmin=30, nspec=30)) == (25, 75)
     assert fibres_made(SimConfig(camera="tiny", specmin=8)) == (5, 10)

@@ -49,7 +49,8 @@ def slowed(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_exposure(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
+def test_the_template_for_exposures_makes_all_frames(slurm: Cluster, night: Night, folder: Path,
+                                                     tmp_path: Path) -> None:
     log = tmp_path / "log"
     job = number_of(submit(slurm, template("exposure.sh"), log, *night.options, "-o", folder,
                            options=("--ntasks-per-node=2",)))
@@ -58,7 +59,7 @@ def test_an_exposure(slurm: Cluster, night: Night, folder: Path, tmp_path: Path)
     assert_all_there(night, folder)
 
 
-def test_one_frame(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
+def test_the_template_for_one_frame_makes_it(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
     output = folder / night.frames[0].name
     log = tmp_path / "log"
     job = number_of(submit(slurm, template("extract.sh"), log, "-i", night.images[0], "-p", night.psf, "-w", GRID,
@@ -100,7 +101,7 @@ def test_the_time_limit_is_near(slurm: Cluster, night: Night, folder: Path, tmp_
     assert_all_there(night, folder)
 
 
-def test_killed_and_requeued(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
+def test_a_killed_job_is_requeued_and_finishes(slurm: Cluster, night: Night, folder: Path, tmp_path: Path) -> None:
     """As when a node fails: everything is killed at once, silently, and the job starts again."""
     log = tmp_path / "log"
     job = number_of(submit(slurm, slowed(tmp_path), log, *night.options, "-o", folder,
@@ -143,7 +144,7 @@ def requeued(slurm: Cluster, job: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strong", "weak"])
-def test_sweeps(slurm: Cluster, tmp_path: Path, mode: str) -> None:
+def test_the_templates_for_sweeps_measure_each_number_of_ranks(slurm: Cluster, tmp_path: Path, mode: str) -> None:
     log = tmp_path / "log"
     done = submit(slurm, template(f"sweep-{mode}.sh"), log, tmp_path / "sweep", "-n", "50", "--repeats", "1", "--",
                   "-w", "6000,6060,0.8", options=("--ntasks-per-node=2",), wait=True, RANKS="1,2")

@@ -288,7 +288,7 @@ def test_every_other_fibre_eliminated_saves_steps(family, most):
 
 
 @pytest.mark.parametrize(("nfibre", "nd"), [(1, 1), (1, 3), (2, 4), (5, 3)])
-def test_the_closest_fibres(nfibre, nd):
+def test_the_closest_fibres_have_the_largest_correlation(nfibre, nd):
     """Beyond the last fibre the strengths are undefined."""
     rng = np.random.default_rng(4)
     correlations, largest = rng.uniform(0, 0.1, (nd - 1, nfibre, 30)), 0.0

@@ -32,7 +32,7 @@ def vectors(out, u, x):
 TWO = profile_vectors.polynomials([[1.0, -2.0, 0.5, 3.0], [0.25]])
 
 
-def test_vectors():
+def test_operations_on_vectors_are_those_of_numpy():
     u, out = RNG.normal(0, 2, 8), np.zeros((10, 8))
     u[0] = -u[1]
     vectors(out, u, 1.5)
@@ -92,7 +92,7 @@ def wanted(nterm, pixels, start, sigma):
 
 @pytest.mark.parametrize(("low", "high"),
                          [(0.05, 0.3), (0.3, 2 / 3), (0.6, 0.75), (2 / 3, 1.3), (1.3, 4.0), (4.0, 60.0)])
-def test_profiles(low, high):
+def test_profiles_agree_with_the_error_function(low, high):
     """Right to (1 + 0.5 / sigma) 1e-15 sqrt(m!); 0 beside the stamp, and in the padding of a frame.
 
     |He_m phi| is at most 0.44 sqrt(m!); its argument is a sum of distances of some pixels, divided by sigma, each

@@ -92,12 +92,12 @@ def between_samples(core: Core, fibre: int, wave: float, positions: tuple[int, i
     return float((light * 2 * (1 - left)).sum() * step**2 / (4 * np.pi**2 * widths[0] * widths[1]) / gh[0, 0])
 
 
-LEBESGUE = 1.9           # of the cardinal quintic spline, along an axis; `test_the_cardinal_spline` measures it
+LEBESGUE = 1.9           # of the cardinal quintic spline, along an axis; a test below measures it
 EDGE = 0.225             # 27 / 120: what the coefficients beyond an end add to a sample inside
 INVERSE = 7.5            # norm of the inverse of the samples' matrix, along an axis: 120 / (66 - 52 + 2)
 
 
-def test_the_cardinal_spline():
+def test_constants_of_the_cardinal_spline_are_bounds():
     samples = np.linalg.inv(b_splines(81, 1.0, np.arange(-40.0, 41.0)))
     at = b_splines(81, 1.0, np.linspace(-0.5, 0.5, 101))
     assert np.abs(samples @ at).sum(axis=0).max() < LEBESGUE

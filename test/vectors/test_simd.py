@@ -37,7 +37,7 @@ def two(name, out, a, b):
 @pytest.mark.parametrize(("name", "wanted"), list(enumerate([
     np.add, np.subtract, np.multiply, np.divide, np.maximum, np.minimum, lambda a, b: (a < b).astype(float),
     np.copysign])))
-def test_two_vectors(name, wanted):
+def test_operations_on_two_vectors_are_those_of_numpy(name, wanted):
     out = np.empty(4)
     for _ in range(20):
         a, b = vectors(2)
@@ -82,7 +82,7 @@ def moved(double, single, scalars, source):
     return simd.integer(simd.address(scalars, 1))
 
 
-def test_addresses():
+def test_reads_and_writes_at_any_address():
     """Unaligned reads and writes of four numbers; one in all lanes, single precision, one number, one integer."""
     source = np.arange(1.0, 8.0) / 3
     double, single = np.zeros(8), np.zeros(12, dtype=np.float32)
