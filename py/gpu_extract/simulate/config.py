@@ -33,8 +33,6 @@ _OF_DEFECTS: Ranges = {
     "hot_pixels": (0, 10000, "lie between 0 and 10000"),
     "masked_fraction": (0, 1, "lie between 0 and 1"),
 }
-# settings added later: the digest leaves them out at their default, and is then unchanged
-_LATER = ("psf_error", "tails", "scattered", "exact_lines", "flexure", "field_seed")
 _CAMERA = re.compile(r"(b|r|z|tiny|side)([0-9]?)")
 
 
@@ -170,11 +168,7 @@ class SimConfig:
 
     def digest(self) -> str:
         """16 hex digits that identify these settings; equal settings give equal digests."""
-        settings = {name: value for name, value in self.as_dict().items()
-                    if name not in _LATER or value != getattr(SimConfig, name)}
-        if settings["defects"].pop("hidden_cosmics"):
-            settings["hidden_cosmics"] = True
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
         """All settings, as plain values."""
