@@ -156,7 +156,9 @@ class Comm:
 
         Each number comes from one rank; packing.pack describes possible values.
         """
-        raise NotImplementedError
+        from gpu_extract.packing import repack  # loads numpy
+
+        return [repack(value) for _, value in sorted(items, key=lambda item: item[0])]
 
     def share(self, make: Callable[[], T]) -> T:
         """The result of `make` on rank 0 (no other rank calls it), on all ranks; packing.pack describes possible

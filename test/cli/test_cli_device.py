@@ -13,12 +13,12 @@ from gpu_extract.cpu_frame import CpuFrames
 from gpu_extract.device.cuda import real
 from gpu_extract.device.frames import GpuFrames
 from gpu_extract.errors import InputError
-from gpu_extract.ranks.comm import SERIAL, SerialComm
+from gpu_extract.ranks.comm import SERIAL, Comm
 
 FREE, TOTAL = 60 << 30, 80 << 30
 
 
-class Rank(SerialComm):
+class Rank(Comm):
     """One of several ranks: its place on its node, and what the others lack."""
 
     def __init__(self, place: tuple[int, int] = (0, 1), others: tuple[str, ...] = ()):

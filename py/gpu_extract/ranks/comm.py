@@ -10,25 +10,13 @@ each of them is, as long as the work runs under `together`:
 Ranks sleep while they wait for an agreement, so that ranks without work leave the cores to the others.
 """
 import warnings
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from gpu_extract.errors import InputError
-from gpu_extract.packing import repack
 from gpu_extract.ranks.mpi_ranks import MpiComm, Report
 from gpu_extract.seams import Comm as Comm
 
-T = TypeVar("T")
-
-
-class SerialComm(Comm):
-    """One process."""
-
-    def gather(self, items: Sequence[tuple[int, T]]) -> list[T]:
-        return [repack(value) for _, value in sorted(items, key=lambda item: item[0])]
-
-
-SERIAL = SerialComm()
+SERIAL = Comm()
 
 
 def get_comm(mpi: bool, report: Report | None = None, *, threads: bool = False) -> Comm:
