@@ -15,17 +15,7 @@ from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
 from gpu_psf.series import legendre
 from gpu_psf.solve import State, Task, first_look, iterate
-from gpu_psf.sound import (
-    COVERED,
-    BundleError,
-    check_arcs,
-    check_beside,
-    check_cores,
-    check_error,
-    check_lines,
-    check_reach,
-    check_spots,
-)
+from gpu_psf.sound import COVERED, BundleError, check_fit, check_lines
 from gpu_psf.stamps import centres, make_stamps
 from gpu_psf.unlisted import light_of_no_line
 
@@ -121,12 +111,7 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
         alone = measured_alone(frame, state.now, task.start, good)
         task = replace(task, alone=alone)
         state = iterate(task, state, LATE[-1:], shapes=True)
-    check_arcs(task, state)
-    check_cores(task, state)
-    check_spots(task, state)
-    check_error(task, state)
-    check_beside(task, state, pixels)
-    check_reach(task, state, (config.reach[0] + FARTHER, config.reach[1] + FARTHER))
+    check_fit(task, state, pixels, (config.reach[0] + FARTHER, config.reach[1] + FARTHER))
     return Fit(task, state, chosen, status, nline, continuum_series(frame, state.now, ground, pixels), unlisted,
                int(columns.sum()))
 

@@ -28,6 +28,16 @@ class BundleError(Exception):
     """A bundle that cannot be fitted, with the reason."""
 
 
+def check_fit(task: Task, state: State, whole: Pixels, reach: tuple[float, float]) -> None:
+    """Raise BundleError where a fit is not sound; whole: all pixels of the bundle; reach: see check_reach."""
+    check_arcs(task, state)
+    check_cores(task, state)
+    check_spots(task, state)
+    check_error(task, state)
+    check_beside(task, state, whole)
+    check_reach(task, state, reach)
+
+
 def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole: Pixels, light: Array) -> None:
     """Raise BundleError where lines and light do not match.
 
