@@ -1,30 +1,17 @@
 """Legendre series in float64: numpy's functions, with precise type annotations."""
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import legendre as numpys
+from numpy.polynomial import legendre as numpys_own
 
 from gpu_extract.data import Array, IntArray, Legendre
 
-
-def legval(argument: Any, coeff: Array) -> Array:
-    """Values of a series, coefficients along the first axis."""
-    return np.asarray(numpys.legval(argument, coeff), dtype=np.float64)
-
-
-def legfit(argument: Array, values: Array, degree: int) -> Array:
-    """Coefficients of a fit, along the first axis."""
-    return np.asarray(numpys.legfit(argument, values, degree), dtype=np.float64)
-
-
-def legvander(argument: Array, degree: int) -> Array:
-    """(n, degree + 1) values of the polynomials."""
-    return np.asarray(numpys.legvander(argument, degree), dtype=np.float64)
-
-
-def legvander2d(u: Array, v: Array, degrees: tuple[int, int]) -> Array:
-    """(n, terms) values of the products of two."""
-    return np.asarray(numpys.legvander2d(u, v, degrees), dtype=np.float64)
+numpys: Any = numpys_own      # whose types are those of any numbers
+legval: Callable[..., Array] = numpys.legval
+legfit: Callable[..., Array] = numpys.legfit
+legvander: Callable[..., Array] = numpys.legvander
+legvander2d: Callable[..., Array] = numpys.legvander2d
 
 
 def scaled(at: Array, ends: tuple[float, float]) -> Array:
