@@ -11,14 +11,13 @@ import numpy as np
 
 from gpu_extract.data import Array, PsfModel
 from gpu_psf.continuum import above_noise, between_lines, profile_image, row_polynomials
-from gpu_psf.data import Frame, Parameters, Pixels
-from gpu_psf.light import throughput
-from gpu_psf.prepare import psf_of, traces_at
+from gpu_psf.data import Frame, Parameters, Pixels, Spots
+from gpu_psf.light import light_table, median_of, throughput
+from gpu_psf.prepare import parameters_of, psf_of, shape_basis, traces_at
 from gpu_psf.series import legendre
-from gpu_psf.solve import State, Task, iterate, with_columns
-from gpu_psf.sources import neighbours, sources_of
-from gpu_psf.stamps import make_stamps
-from gpu_psf.tail import beyond
+from gpu_psf.solve import State, Task, iterate, look_at_others, with_columns
+from gpu_psf.stamps import make_stamps, project
+from gpu_psf.tail import RADIUS, beyond
 
 PARTS, FREE = 6, 40         # parts of the rows; least number of line-free fibre pixels in each
 OF_OTHERS = 2               # polynomials in wavelength of the amount of other bundles' tails
@@ -175,3 +174,51 @@ def continuum_series(frame: Frame, now: Parameters, ground: Background, pixels: 
             light = ground.throughput[fibre] * np.interp(y[fibre, on], rows, mean)
             series[fibre] = np.linalg.lstsq(basis[on], light, rcond=None)[0]
     return series
+
+
+@dataclass(frozen=True)
+class Source:
+    """Spots that have tails, their PSF and their fluxes."""
+
+    psf: PsfModel
+    spots: Spots
+    flux: Array
+
+
+def sources_of(task: Task, state: State, whole: Pixels) -> list[Source]:
+    """The bundle's spots. Spots of lines that cannot be separated are not known individually, but their total light is,
+    and it lies in one place."""
+    psf = psf_of(task.frame, state.now)
+    found = [Source(psf, task.spots, np.maximum(state.flux, 0.0))]
+    if task.close is not None:
+        stamps = make_stamps(task.frame, task.spots, state.now, whole)
+        own = project(whole, stamps, state.flux).ravel()
+        close = look_at_others(task, state.now, task.close, whole, (own, whole.value.ravel()))
+        found.append(Source(psf, task.close, close.flux))
+    return found
+
+
+def neighbours(task: Task, state: State) -> list[Source]:
+    """The fibres before and after the bundle within the reach of tails. They are moved like its first and last fibre.
+    Their brightness is unknown, and taken to be the median of the bundle's fibres."""
+    frame, now, start = task.frame, state.now, task.frame.start
+    spots, last, found = task.spots, frame.first + frame.nfibre, []
+    begun = parameters_of(frame)
+    kind, table = light_table(spots, state.flux, task.firm, frame.nfibre)
+    one = np.unique(kind, return_index=True)[1]
+    light = median_of(table, axis=1)[kind[one]]
+    for edge, fibres in ((0, range(frame.first)), (frame.nfibre - 1, range(last, start.nfibre))):
+        place = start.x.coeff[:, 0]
+        near = [n for n in fibres if abs(place[n] - place[frame.first + edge]) < RADIUS]
+        if not near:
+            continue
+        other = replace(frame, first=near[0], nfibre=len(near))
+        moved = parameters_of(other)
+        moved = replace(moved, x=moved.x + now.x[edge] - begun.x[edge], y=moved.y + now.y[edge] - begun.y[edge],
+                        shape=now.shape, ground=now.ground)
+        line, fibre = np.repeat(np.arange(len(one)), len(near)), np.tile(np.arange(len(near)), len(one))
+        wave = spots.wave[one][line]
+        theirs = Spots(spots.exposure[one][line], spots.line[one][line], fibre, wave,
+                       legendre(wave, frame.x_range, frame.trace), shape_basis(frame, np.full(len(wave), edge), wave))
+        found.append(Source(psf_of(other, moved), theirs, np.maximum(light, 0.0)[line]))
+    return found

@@ -1,13 +1,25 @@
-"""Raw images as written by a camera: ADU, in any HDU, possibly one of several in a cube."""
+"""Raw images as written by a camera: ADU, in any HDU, possibly one of several in a cube.
+
+Also checks whether they are what they are assumed to be, and whether their bias is right.
+"""
+import itertools
 import re
+from collections.abc import Sequence
 
 import numpy as np
+from scipy.ndimage import uniform_filter1d
 
-from gpu_extract.data import Card
+from gpu_extract.checks.sense import in_electrons
+from gpu_extract.data import Array, Card, Image
 from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fits import find, image_of, open_fits
-from gpu_extract.io.headers import cards_of
+from gpu_extract.io.headers import cards_of, number_of
+from gpu_psf.preprocess import DIFFERENCES, FEWEST, fourth, spread
 
+BELOW = 3.0              # read noises below 0 that no median of an image reaches
+FAINT = 0.02, 0.2        # quantiles of light between which pixels count as faint
+LEAST = 0.5              # least ratio of variance to electrons of light
+OTHER_TIME = 0.1         # relative difference of exposure times that counts
 _NAME = re.compile(r"(?P<path>.+?)(?:\[(?P<hdu>[^\[\],]+)(?:,(?P<plane>\d+))?\])?")
 
 
@@ -51,3 +63,70 @@ def read_raw(name: FileName) -> tuple[np.ndarray, tuple[Card, ...]]:
         raise InputError(f"{name}: is a cube of {len(array)} images; choose one with {path}[{wanted or 0},0] to "
                          f"[{wanted or 0},{len(array) - 1}]")
     return array[int(number)], cards
+
+
+def check_unlike(option: str, frames: Sequence[tuple[str, Array]], raw: tuple[str, Array] | None = None) -> None:
+    """Raise InputError where two frames (name, pixels) are the same exposure, or one is the image `raw` itself.
+
+    Noise is measured from differences of exposures, and nothing is left of an image that is its own dark frame.
+    """
+    for (name, one), (other, two) in itertools.combinations((*frames, *([raw] if raw else [])), 2):
+        if np.array_equal(one, two, equal_nan=True):
+            raise InputError(f"{option}: {name} and {other} hold the same pixels; give each exposure once, and not the "
+                             "image itself")
+
+
+def doubts(image: Image, cards: Sequence[Card], of_darks: Sequence[Sequence[Card]] = ()) -> list[str]:
+    """Warnings, as sentences, about an image in electrons that was made from a raw one with these cards, and about dark
+    frames with theirs."""
+    return [*_unit(cards), *_below(image), *_left_in(image), *_times(cards, of_darks)]
+
+
+def _unit(cards: Sequence[Card]) -> list[str]:
+    unit = next((str(card.value) for card in cards if card.key == "BUNIT"), "")
+    if not unit or not in_electrons(unit):
+        return []
+    return [f"the raw image's BUNIT is {unit}: its pixels are taken to be in ADU and multiplied by the gain; an image "
+            "in electrons needs no preprocessing"]
+
+
+def _below(image: Image) -> list[str]:
+    usual = float(np.median(image.pix[image.ivar > 0]))
+    if usual >= -BELOW * (image.read_noise or 0.0):
+        return []
+    return [f"the typical pixel is {usual:.4g} electrons, far below 0: either the bias is too large, or unsigned "
+            "integers were read as signed ones (BZERO 32768 is missing)"]
+
+
+def _left_in(image: Image) -> list[str]:
+    """A warning from the faintest pixels: the variance of light equals its electrons, a bias has none.
+
+    They are chosen by the mean of five pixels, and their variance comes from the fourth difference: the two are
+    independent.
+    """
+    rows = len(image.pix) - DIFFERENCES
+    if rows < 1:
+        return []
+    pix = image.pix.astype(np.float64)
+    good = np.logical_and.reduce([image.ivar[k:k + rows] > 0 for k in range(DIFFERENCES + 1)])
+    light = uniform_filter1d(pix, DIFFERENCES + 1, axis=0)[DIFFERENCES // 2:rows + DIFFERENCES // 2][good]
+    if len(light) < FEWEST / (FAINT[1] - FAINT[0]):
+        return []
+    low, high = np.quantile(light, FAINT)
+    faint = (light >= low) & (light <= high)
+    electrons, variance = float(np.median(light[faint])), spread(fourth(pix)[good][faint])**2
+    if electrons <= BELOW * (image.read_noise or 0.0) or variance >= LEAST * electrons:
+        return []
+    return [f"the faintest pixels have {electrons:.4g} electrons with a variance of {variance:.3g}, but the variance "
+            "of light equals its electrons: bias remains, the gain is too small, or the image is a mean of several"]
+
+
+def _times(cards: Sequence[Card], of_darks: Sequence[Sequence[Card]]) -> list[str]:
+    """A warning about dark frames whose exposure time differs from the image's; those of 0 s hold only the bias."""
+    own, *others = (next((number_of(card.value) for card in each if card.key == "EXPTIME"), float("nan"))
+                    for each in (cards, *of_darks))
+    wrong = [time for time in others if time > 0 and abs(time - own) > OTHER_TIME * own]
+    if not wrong:
+        return []
+    return [f"a dark frame was exposed for {wrong[0]:g} s, the image for {own:g} s (EXPTIME), so the wrong dark "
+            "current is subtracted; give dark frames of the image's exposure time, or of 0 s"]

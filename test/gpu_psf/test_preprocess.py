@@ -22,8 +22,7 @@ from gpu_psf.preprocess import (
     turned,
     with_bias,
 )
-from gpu_psf.raw import read_raw
-from gpu_psf.raw_checks import doubts
+from gpu_psf.raw import doubts, read_raw
 
 GAIN, NOISE, BIAS = 2.5, 8.0, 500.0          # electron/ADU, electron, ADU
 

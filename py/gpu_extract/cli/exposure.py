@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from gpu_extract.cli.common import at_least, loaded, loading, log, run_main, set_threads
 from gpu_extract.cli.compiling import CompileProgress, counted_compiling, get_simulation_ready
 from gpu_extract.cli.device import choose_backend
-from gpu_extract.cli.exposure_list import Entry, check_folders, find_entries
+from gpu_extract.cli.exposure_list import Entry, check_folders, check_simulation, find_entries, simulated_entries
 from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
-from gpu_extract.cli.exposure_simulate import check_simulation, simulated_entries
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
 from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.options import ignored

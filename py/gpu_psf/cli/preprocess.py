@@ -62,8 +62,7 @@ def body(args: argparse.Namespace) -> int:
     from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
     from gpu_extract.io.image import write_image
     from gpu_psf.preprocess import BAD, SATURATED, preprocess
-    from gpu_psf.raw import file_of, read_raw
-    from gpu_psf.raw_checks import check_unlike, doubts
+    from gpu_psf.raw import check_unlike, doubts, file_of, read_raw
     from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 
     check_target(args.output, endings=FITS_ENDINGS)
@@ -124,7 +123,7 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
 def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":
     """Gain and read noise, given, measured or described, in this order. Raises InputError where they are unknown."""
     from gpu_psf.preprocess import Detector, gain_from, photon_transfer, read_noise_of, turned, with_bias
-    from gpu_psf.raw_checks import check_unlike
+    from gpu_psf.raw import check_unlike
 
     given: Any = args.read_noise if args.read_noise is not None or darks else known.read_noise
     gain = args.gain if args.gain is not None or args.transfer else known.gain
