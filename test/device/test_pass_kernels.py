@@ -209,16 +209,17 @@ def test_missed_light_is_weighted_as_on_the_cpu(step: int) -> None:
     assert max(counts) > 20, counts
 
 
-def smoothed(x: np.ndarray, icov: np.ndarray, weight: np.ndarray, nfibre: int, **pixels: Any) -> np.ndarray:
-    """What the kernels make of spectra x of bundles of so many fibres; pixels: root, and where spots lie, with a core
-    of three pixels by one."""
-    (fibres, nwave), hw, bundles = x.shape, icov.shape[2] // 2, len(x) // nfibre
+def smoothed(x: np.ndarray, icov: np.ndarray, bins: tuple[np.ndarray, np.ndarray], nfibre: int,
+             **pixels: Any) -> np.ndarray:
+    """What the kernels make of spectra x of bundles of so many fibres; bins: their weight and share; pixels: root, and
+    where spots lie, with a core of three pixels by one."""
+    (fibres, nwave), hw, bundles, (weight, share) = x.shape, icov.shape[2] // 2, len(x) // nfibre, bins
     shape, device = PieceShape(bundles, nfibre, 2, hw, nwave, 0, nwave, 2), SimulatedDevice(order=0.382)
     stream = device.stream()
     turns = np.cos(np.pi * np.outer(np.arange(15), (np.arange(variance.FREQUENCIES) + 0.5) / variance.FREQUENCIES))
     turns[1:] *= 2.0
-    given = {"x": x, "icov": icov, "sums": np.stack([weight, weight]), "turns": turns, **pixels,
-             "noises": np.array([*[np.nan] * 4, NOISE])}
+    given = {"x": x, "icov": icov, "sums": np.stack([weight, weight]), "share": share, "turns": turns,
+             **pixels}
     arrays = SimpleNamespace(
         **{name: upload(device, array, stream) for name, array in given.items()},
         vectors=device.empty((6, fibres, nwave)), row=device.empty((fibres, hw + 1)), left=device.empty((fibres,)),
@@ -251,12 +252,14 @@ def test_smoothed_spectra_are_those_of_the_cpu() -> None:
     x[3, 100] -= 200
     x[3, 50:90] -= 90
     x[weight == 0] = 0.0
-    found = smoothed(x, icov, weight, NFIBRE)
+    share = NOISE * weight * rng.uniform(0.5, 2.0, weight.shape)      # amplifiers differ
+    share[3, 70:73] = 0.0
+    found = smoothed(x, icov, (weight, share), NFIBRE)
     for b in range(2):
         own = slice(b * NFIBRE, (b + 1) * NFIBRE)
         normal = Normal(np.ascontiguousarray(icov[own].transpose(0, 1, 3, 2)), np.zeros_like(x[own]), weight[own],
                         np.zeros(x[own].shape, bool))
-        wanted = variance.smooth(normal, x[own], NOISE)
+        wanted = variance.smooth(normal, x[own], share[own])
         np.testing.assert_allclose(found[own], wanted, rtol=1e-11, atol=1e-11)
         alone = x[own] + np.minimum(icov[own, 0, hw] / variance.FULL, 1.0)
         kept = np.isclose(wanted, alone, rtol=1e-12)
@@ -287,16 +290,17 @@ def test_smooth_with_lines_that_all_fibres_show() -> None:
     y0, x0 = (np.broadcast_to(one, x.shape).astype(np.int32).copy()
               for one in (np.arange(nwave), np.tile(np.arange(nfibre), 2)[:, None] - 1))
     cuts = np.array([[0, 0, nwave + 2, nfibre]] * 2)
-    found = smoothed(x, icov, weight, nfibre, root=root, y0=y0, x0=x0, cuts=cuts)
+    share = NOISE * weight * rng.uniform(0.5, 2.0, weight.shape)
+    found = smoothed(x, icov, (weight, share), nfibre, root=root, y0=y0, x0=x0, cuts=cuts)
     for b in range(2):
         own = slice(b * nfibre, (b + 1) * nfibre)
         normal = Normal(np.ascontiguousarray(icov[own].transpose(0, 1, 3, 2)), np.zeros_like(x[own]), weight[own],
                         np.zeros(x[own].shape, bool))
-        share = shared_lines.share_good(Cut(root[b].T.copy(), root[b].T.copy(), 0, 0), (y0[own], x0[own] + 1), (3, 1))
-        np.testing.assert_array_equal(share, good[own])
-        light = shared_lines.shared_lines(normal, x[own], NOISE, share)
+        core = shared_lines.share_good(Cut(root[b].T.copy(), root[b].T.copy(), 0, 0), (y0[own], x0[own] + 1), (3, 1))
+        np.testing.assert_array_equal(core, good[own])
+        light = shared_lines.shared_lines(normal, x[own], share[own], core)
         assert (light is None) == (b == 1)
-        wanted = variance.smooth(normal, x[own], NOISE, light)
+        wanted = variance.smooth(normal, x[own], share[own], light)
         np.testing.assert_allclose(found[own], wanted, rtol=1e-11, atol=1e-11)
         if light is not None:
-            assert np.abs(wanted - variance.smooth(normal, x[own], NOISE)).max() > 3 and not light.more.all()
+            assert np.abs(wanted - variance.smooth(normal, x[own], share[own])).max() > 3 and not light.more.all()

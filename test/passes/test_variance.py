@@ -15,6 +15,7 @@ from gpu_extract.passes.variance import (
     ReadNoise,
     find_read_noise,
     left_by,
+    seen_noise,
     smooth,
     too_quiet,
     trusted,
@@ -44,13 +45,6 @@ def test_read_noise_is_that_of_the_image_then_of_the_header_then_of_dark_pixels(
         # ivar of a pixel at or below 0 is 1 / noise^2 to the last bits
         np.testing.assert_allclose(found.squared((0, 0), (80, 60)), every**2, rtol=1e-12)
         np.testing.assert_allclose(found.squared((35, -3), (50, 65))[:45, 3:63], (every**2)[35:, :], rtol=1e-12)
-
-
-def test_the_median_of_all_pixels_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For 4k x 4k pixels it takes 33 ms, and every bundle needs it twice."""
-    found, taken, median = find_read_noise(replace(image_of(), noise=np.full((80, 60), 2.5)), 60), [], np.median
-    monkeypatch.setattr(np, "median", lambda values: taken.append(values) or median(values))
-    assert found.median == found.median == 2.5 and not taken       # it was compared with the dark pixels
 
 
 def test_read_noise_in_another_unit_is_not_believed() -> None:
@@ -197,7 +191,7 @@ def test_bright_light_scatters_more_where_weights_know_read_noise_alone() -> Non
     normal = normal_of(block[None])
     mean = float((block @ x[0]).mean() / normal.weight.mean())           # electron in a pixel, as a spot sees it
     assert (smooth(normal, x, None) == x + 1).mean() > 0.5
-    assert (smooth(normal, x, mean / 900) == x + 1).mean() < 0.1
+    assert (smooth(normal, x, normal.weight * mean / 900) == x + 1).mean() < 0.1
 
 
 def test_where_no_photon_has_come_there_may_be_light() -> None:
@@ -222,7 +216,32 @@ def test_photons_lacked_count_for_little_where_read_noise_hides_them() -> None:
 
 @pytest.mark.parametrize(("value", "told"), [(0.19, True), (0.21, False)])
 def test_read_noise_that_is_next_to_none_is_told(value: float, told: bool) -> None:
-    assert bool(too_quiet(ReadNoise(np.full((2, 2), value), (40, 30), "header"))) == told and too_quiet(None) == ""
+    """Of one amplifier as of all; not of single pixels."""
+    one, every = np.full((2, 2), 3.0), np.full((80, 60), 3.0)
+    one[1, 0] = every[40:, :30] = value
+    for values in (np.full((2, 2), value), one, every):
+        assert bool(too_quiet(ReadNoise(values, (40, 30), "header"))) == told
+    every[:] = 3.0
+    every[::9, ::9] = value
+    assert too_quiet(ReadNoise(every, (40, 30), "READNOISE")) == too_quiet(None) == ""
+
+
+def test_noise_is_that_of_the_pixels_under_each_spot() -> None:
+    """Two fibres on amplifiers of read noise 2 and 7, as bright: K x has the variance sum a^2 w (1 + w light), w being
+    1 / noise^2. Light is averaged under a instead of a^2, which is (3 / 4)^(1/2) as much across a Gaussian, and in
+    pixels by 2 exp(-2 pi^2 / 3) = 0.3 % less."""
+    y, x = np.arange(60.0), np.arange(-4.0, 5.0)
+    spots = np.exp(-(y - y[:, None])[:, :, None] ** 2 / 2.0 - x**2 / 2.0).reshape(60, -1) / (2 * np.pi)
+    light = 400.0 * spots.sum(axis=0)
+    for noise in (2.0, 7.0):
+        weight = np.full(light.shape, noise**-2)
+        block = np.where(np.abs(y - y[:, None]) <= 6, (spots * weight) @ spots.T, 0.0)[None]
+        found = seen_noise(normal_of(block), bands_of(block[0]), np.full((1, 60), 400.0), spots.sum(axis=1)[None])[0]
+        exact = np.square(spots) @ (weight * (1 + weight * light))
+        own = np.diag(block[0])
+        np.testing.assert_allclose((found / own - 1)[8:-8], 0.75**0.5 * (exact / own - 1)[8:-8], rtol=4e-3)
+    share = spots.sum(axis=1)[None] * (y != 30)
+    assert np.isinf(seen_noise(normal_of(block), bands_of(block[0]), np.full((1, 60), 400.0), share)[0, 30])
 
 
 @pytest.mark.parametrize(("photons", "line"), [(SKEW - 0.3, False), (SKEW + 0.3, True)])

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job
 from gpu_extract.device.cuda.piece import PieceShape
-from gpu_extract.device.cuda.text import gradients, image, names, passes, smooth
+from gpu_extract.device.cuda.text import gradients, image, names, passes
 from gpu_extract.device.geometry import BundleGeometry
 from gpu_extract.device.memory import Arrays, Sizes
 from gpu_extract.device.pass_tails import Tails, reach_of, tables_of, tails_of
@@ -19,6 +19,7 @@ from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.sides import own_columns
 from gpu_extract.passes.variance import ReadNoise
 
+AMPLIFIERS = 4       # low and high y, low and high x
 GATHERED = 64        # partial counts of a bundle that are added up at once
 
 
@@ -123,16 +124,15 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
 
 
 def noise_numbers(noise: ReadNoise) -> np.ndarray:
-    """The read noise of the amplifiers, 0 if each pixel has its own, and the square of the median."""
-    four = noise.values.ravel() if noise.values.shape == (2, 2) else np.zeros(smooth.AMPLIFIERS)
-    return np.array([*four, noise.median**2], dtype=np.float64)
+    """The read noise of the amplifiers, 0 if each pixel has its own."""
+    return noise.values.ravel().astype(np.float64) if noise.values.shape == (2, 2) else np.zeros(AMPLIFIERS)
 
 
 def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     """Work arrays of a piece."""
     pixels, bins, counted = (shape.bundles, sizes.cut[1], sizes.cut[0]), (shape.fibres, shape.nwave), passes.COUNTED
     arrays: dict[str, tuple[tuple[int, ...], Any]] = {
-        "noises": ((smooth.AMPLIFIERS + 1,), np.float64),
+        "noises": ((AMPLIFIERS,), np.float64), "share": (bins, np.float64),
         "marks": (pixels, np.int8), "seeds": (pixels, np.int8), "lines": (bins, np.int8), "found": (bins, np.int8),
         "beyond": (bins, np.int8), "row": ((shape.fibres, shape.hw + 1), np.float64),
         "left": ((shape.fibres,), np.float64), **shared_arrays(shape),
@@ -144,7 +144,7 @@ def pass_arrays(shape: PieceShape, sizes: Sizes, all_of: Passes) -> Arrays:
     if all_of.tails:
         layers, window = all_of.tails.layers, all_of.tails.window
         nodes = max((prod(one.grid(window)) for one in layers if one.every > 1), default=1)
-        arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64), "share": (bins, np.float64),
+        arrays |= {"change": (bins, np.float64), "bright": (bins, np.float64),
                    "tail_now": ((shape.bundles, *window[::-1]), np.float32),
                    "strengths": ((shape.fibres, max(layer.count for layer in layers)), np.float64),
                    "heights": ((shape.fibres * max(2 * one.stretches * one.nodes for one in layers),), np.float64),

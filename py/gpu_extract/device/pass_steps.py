@@ -189,6 +189,8 @@ class PassSteps(Steps):
     def draft(self) -> None:
         """What the last pass needs: model, x for tails, the light expected from a smoothed spectrum, and which pixels
         are rejected."""
+        if self.passes.tails is None:       # otherwise `take_tails` has done so
+            self._launch(tails.share_good, self._bins)
         y = self._smooth()
         self._launch(passes.recall, self._pixels, target="past_rejected")
         self._light(passes.shine, light="models", numbers="numbers_of")

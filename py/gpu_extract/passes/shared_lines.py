@@ -45,7 +45,7 @@ def share_good(cut: Cut, corners: tuple[IntArray, IntArray], core: tuple[int, in
     return out
 
 
-def shared_lines(normal: Normal, x: Array, noise: float | None, good: Array,
+def shared_lines(normal: Normal, x: Array, share: Array | None, good: Array,
                  bands: Array | None = None) -> Shared | None:
     """Lines of the spectrum x (nfibre, nwave) that other fibres show as well; None if there are none.
 
@@ -58,14 +58,14 @@ def shared_lines(normal: Normal, x: Array, noise: float | None, good: Array,
     at lines of its own, take no part either. In averages, the bins that take no part have K x / K 1 the first time, and
     the average plus g P the second. In the result, P is the mean of the other fibres.
 
-    noise, bands: see variance.smooth; good: (nfibre, nwave) share of good pixels in the core of each spot
+    share, bands: see variance.smooth; good: (nfibre, nwave) share of good pixels in the core of each spot
     """
     if len(x) < FIBRES:
         return None
     bands = bands_of(normal, x.shape[1]) if bands is None else bands
     seen, part = normal.weight > 0, good >= HALF
     products = seen_of(bands, x, seen)
-    error = seen_noise(normal, bands, over(products, WIDTHS[0]), noise)
+    error = seen_noise(normal, bands, over(products, WIDTHS[0]), share)
     count = sums(part.astype(float), WIDTHS[-1])
     based = 2 * count > WIDTHS[-1]
     known = ~widened(good < 1.0, REACH) & based & seen

@@ -21,6 +21,7 @@ FREQUENCIES = 128    # at which `left_by` evaluates how much of the noise an ave
 LACKED = 10.0        # photons by which noise may put x below 0 in faint bins; more is an effect of a line
 SAME = 1e-6          # relative difference below which a value equals x
 FULL = 0.3           # K_jj for a read noise of 0.5; where K_jj is lower, lacking photons count for less
+LOW = 0.05           # share of the CCD: less than an amplifier has, more than bad pixels
 QUIET = 0.2          # electron: lower read noise leaves pixels beside a line with hardly any variance
 TURNS = 3
 HALF, WINGS = 0.5, 0.01     # share of a spot's light on good pixels from which on x, or K x / K 1, is known
@@ -46,10 +47,13 @@ class ReadNoise:
     split: tuple[int, int]
     source: str
 
-    @cached_property        # of 16 million pixels it takes as long as a fifth of a bundle, and every bundle asks
-    def median(self) -> float:
-        """The median of all pixels, or of the amplifiers."""
-        return float(np.median(self.values))
+    @cached_property
+    def levels(self) -> tuple[float, float]:
+        """The lowest of any amplifier, or of a twentieth of the CCD; and the median. For judgements of the whole image:
+        no pixel's weight may depend on others' read noise."""
+        some = self.values[_spread(self.values.shape)]
+        low, median = np.quantile(some, (LOW, 0.5), method="lower")
+        return float(low), float(median)
 
     def squared(self, corner: tuple[int, int], shape: tuple[int, int]) -> Array:
         """Read noise squared of the pixels from `corner` on; pixels off the CCD have that of its edge."""
@@ -97,19 +101,25 @@ def believed(given: ReadNoise | None, image: Image, split: tuple[int, int]) -> R
 
 
 def too_quiet(noise: ReadNoise | None) -> str:
-    """A warning that the read noise is too low for a model of counts beside lines, or nothing."""
-    if noise is None or noise.median >= QUIET:
+    """A warning that the read noise is too low, in an amplifier at least, for a model of counts beside lines, or
+    nothing."""
+    if noise is None or noise.levels[0] >= QUIET:
         return ""
-    return (f"the read noise is {noise.median:.2g} electron: with several passes, errors beside lines may be far too "
-            "small, as pixels there have almost no variance where the model is below 0; give an ivar of the expected "
-            "light, and --passes 1")
+    return (f"the read noise is {noise.levels[0]:.2g} electron: with several passes, errors beside lines may be far "
+            "too small, as pixels there have almost no variance where the model is below 0; give an ivar of the "
+            "expected light, and --passes 1")
 
 
 def _sample(image: Image) -> tuple[Array, Array, np.ndarray]:
     """ivar and pix in some evenly spread rows, and the numbers of these rows."""
-    every = max(image.shape[0] * image.shape[1] // SAMPLE, 1)
-    rows = np.arange(every // 2 if every < image.shape[0] else 0, image.shape[0], every)
+    rows = _spread(image.shape)
     return image.ivar[rows].astype(np.float64), image.pix[rows].astype(np.float64), rows
+
+
+def _spread(shape: tuple[int, ...]) -> np.ndarray:
+    """Some evenly spread rows of an image."""
+    every = max(shape[0] * shape[1] // SAMPLE, 1)
+    return np.arange(every // 2 if every < shape[0] else 0, shape[0], every)
 
 
 def _of_dark_pixels(ivar: Array, pix: Array, rows: np.ndarray, split: tuple[int, int]) -> np.ndarray | None:
@@ -147,7 +157,7 @@ def given_read_noise(image: Image, split: tuple[int, int]) -> ReadNoise | None:
 
 def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
     """Whether a read noise is in the unit of the image."""
-    ratio = given.median / float(np.median(dark))
+    ratio = given.levels[1] / float(np.median(dark))
     return 1 / BELIEVED <= ratio <= BELIEVED
 
 
@@ -193,7 +203,7 @@ class Shared:
     more: Array
 
 
-def smooth(normal: Normal, x: Array, noise: float | None, shared: Shared | None = None,
+def smooth(normal: Normal, x: Array, share: Array | None, shared: Shared | None = None,
            bands: Array | None = None) -> Array:
     """The spectrum for the variance: (nfibre, nwave) photons per bin.
 
@@ -202,14 +212,15 @@ def smooth(normal: Normal, x: Array, noise: float | None, shared: Shared | None 
     over WIDTHS[0] bins, and where these would lose it as well, x stays as it is. A bin in which no photon has arrived
     is not dark: n photons come on average from light of n + 1. An x that noise may have put below 0 counts as 0.
 
-    noise: read noise squared, if that was the whole variance of all pixels; None if their light was part of it
+    share: (nfibre, nwave) of a spot's light on good pixels, if read noise was their whole variance; None if their light
+        was part of it
     shared: light that is known from other fibres; it is not averaged
     bands: `bands_of` the normal equations, if known
     """
     bands, seen = bands_of(normal, x.shape[1]) if bands is None else bands, normal.weight > 0
     rest = x if shared is None else x - shared.light
     y, light, products = rest, x - rest, seen_of(bands, rest, seen)
-    error = seen_noise(normal, bands, over(products, WIDTHS[0]) + light, noise)
+    error = seen_noise(normal, bands, over(products, WIDTHS[0]) + light, share)
     if shared is not None:
         error *= 1.0 + shared.more
     for width in WIDTHS:
@@ -221,15 +232,19 @@ def smooth(normal: Normal, x: Array, noise: float | None, shared: Shared | None 
     return y + lacked * np.minimum(bands[0] / FULL, 1.0)
 
 
-def seen_noise(normal: Normal, bands: Array, light: Array, noise: float | None) -> Array:
+def seen_noise(normal: Normal, bands: Array, light: Array, share: Array | None) -> Array:
     """The variance of K x: (nfibre, nwave), infinite in bins without weight.
 
-    light: photons per bin; noise: see `smooth`
+    With weights W of read noise alone it is K_jj times 1 + l, l being the light of the spot's good pixels in terms of
+    each one's read noise squared: K light / share is the mean of W A light under the spot.
+
+    light: photons per bin; share: see `smooth`
     """
     seen = normal.weight > 0
     error = np.where(seen, bands[0], np.inf)
-    if noise is not None:
-        error *= 1.0 + multiply(bands, np.maximum(light, 0.0)) / np.where(seen, normal.weight, 1.0) / noise
+    if share is not None:
+        seen &= share > 0
+        error *= np.where(seen, 1.0 + multiply(bands, np.maximum(light, 0.0)) / np.where(seen, share, 1.0), np.inf)
     return error
 
 

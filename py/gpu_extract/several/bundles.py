@@ -59,10 +59,15 @@ class _Pass(NamedTuple):
         nfibre, nwave = self.solution.x.shape
         return self.blocks.scale.reshape(nfibre, -1)[:, :nwave]
 
+    @property
+    def share(self) -> Array:
+        """(nfibre, nwave) of each spot's light on good pixels."""
+        good = (self.place.cut.root > 0).astype(np.float64)
+        return sum_under(self.blocks, good, self.solution.x.shape[1])
+
     def bright(self, x: Array) -> Array:
         """(nfibre, nwave) photons for tails: the part of a spectrum that good pixels determine."""
-        good = (self.place.cut.root > 0).astype(np.float64)
-        return trusted(self.normal, x, sum_under(self.blocks, good, x.shape[1]))
+        return trusted(self.normal, x, self.share)
 
     def good(self, job: Job) -> Array:
         """(nfibre, nwave) share of good pixels in the core of each spot."""
@@ -190,10 +195,10 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
                                  smooth=np.zeros_like(done.smooth))
         with recorder.span("smooth"):
             done, tails = _with_tails(done, job, fibres, past)
-            noise = past.noise.median ** 2 if past.before is None else None       # it alone determines the weights
+            share = done.share if past.before is None else None       # read noise alone determines the weights
             bands = bands_of(done.normal, done.solution.x.shape[1])
-            shared = shared_lines(done.normal, done.solution.x, noise, done.good(job), bands)
-            spectrum = smooth(done.normal, done.solution.x, noise, shared, bands)
+            shared = shared_lines(done.normal, done.solution.x, share, done.good(job), bands)
+            spectrum = smooth(done.normal, done.solution.x, share, shared, bands)
             bright = done.bright(done.solution.x) if tails.light.size else np.zeros((0, 0))
         with recorder.span("project"):
             model, expected = done.light(done.solution.x, passing), done.light(spectrum, passing)

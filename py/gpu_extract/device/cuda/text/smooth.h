@@ -47,19 +47,20 @@ BLOCK(64) void average(index n, double *y, const double *blurred, const double *
     y[n] = lines && lines[n] ? other[n] : share > 0.0 ? light / share : 0.0;
 }
 
-// error = the variance of K x, if all pixels had the same variance of read noise, the last of noises; y: the light.
-constexpr int AMPLIFIERS = 4;      // noises: one for each, then one variance for all
-BLOCK(64) void doubt_bins(index n, double *error, const double *y, const double *noises, const double *sums, const double *icov,
+// error = the variance of K x, if the pixels had the variance of read noise alone: variance.seen_noise; y: the light;
+// share: of each spot's light on good pixels.
+BLOCK(64) void doubt_bins(index n, double *error, const double *y, const double *share, const double *sums, const double *icov,
                      index nd, index hw, index nwave)
 {
     index f = n / nwave, first = f * nwave;
     int j = (int)(n - first), end = (int)nwave;
-    double weight = sums[n], own = icov[(f * nd * (2 * hw + 1) + hw) * nwave + j], more = 1.0;
-    if (weight > 0.0) {
+    double own = icov[(f * nd * (2 * hw + 1) + hw) * nwave + j], more = INFINITY;
+    bool seen = sums[n] > 0.0 && share[n] > 0.0;
+    if (seen) {
         double light = own_row(icov, f, j, nd, (int)hw, end, [=](int i) { return larger(y[first + i], 0.0); });
-        more = 1.0 + light / weight / noises[AMPLIFIERS];
+        more = 1.0 + light / share[n];
     }
-    error[n] = weight > 0.0 ? own * more : INFINITY;
+    error[n] = seen ? own * more : INFINITY;
 }
 
 // row (fibres, hw + 1) = the mean of each diagonal of K over the bins that are seen.
