@@ -150,7 +150,7 @@ def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:
     top, left = y0.min(), x0.min()
     shape = int(y0.max() - top) + psf.stamp[0], int(x0.max() - left) + psf.stamp[1]
     cut = Cut(*np.ones((2, *shape)), int(top), int(left))
-    rows = known_rows(cut, y0, x0, psf.stamp, reach)
+    rows = known_rows(cut, y0, x0, psf.stamp, reach, 1000)
     outside = np.zeros(cut.root.shape, dtype=bool)
     inner = slice(30 + 2 * reach + 1, 80 - 2 * reach - 1)
     for j in [j for j in range(len(wave)) if not inner.start <= j < inner.stop]:
@@ -160,6 +160,21 @@ def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:
     at = np.arange(len(cut.root))[:, None]
     known = (at >= rows[0]) & (at < rows[1])
     assert not (known & outside).any() and known.sum() > 0.5 * (~outside).sum()
+
+
+def test_all_rows_are_known_up_to_an_edge_of_the_ccd_beyond_which_the_bins_are() -> None:
+    """Of traces that rise or fall: there no bin sends any light, at the other end those of the range do."""
+    psf = psf_model("tiny", 0)
+    spots = make_spots(psf, (0, 5), np.arange(6000.0, 6090.0, 0.8))
+    bins = slice(30, int(np.flatnonzero((spots.y0 < 150).any(axis=0))[-1]) + 1)
+    top, left = int(spots.y0[:, bins].min()), int(spots.x0[:, bins].min())
+    cut = Cut(*np.ones((2, 170 - top, 56)), top, left)
+    for y0, x0 in ((spots.y0[:, bins], spots.x0[:, bins]), (spots.y0[:, bins][:, ::-1], spots.x0[:, bins][:, ::-1])):
+        at_edge, beyond = (known_rows(cut, y0, x0, psf.stamp, 4, ny) for ny in (150, 170))
+        assert (at_edge[1] == 170 - top).all() and (beyond[1] < 150 - top).any()
+        np.testing.assert_array_equal(at_edge[0], beyond[0])
+        mirrored = known_rows(replace(cut, y0=150 - 170), 150 - psf.stamp[0] - y0, x0, psf.stamp, 4, 150)
+        np.testing.assert_array_equal(mirrored, (170 - top - at_edge)[::-1])
 
 
 @pytest.mark.parametrize("step", [0.4, 0.8])

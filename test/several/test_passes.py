@@ -337,6 +337,18 @@ def test_read_noise_elsewhere_on_the_ccd_has_no_part(made: Simulation) -> None:
     assert_same_bits(extracted(quiet, made.psf, CONFIG), frame, rows=slice(5), other_rows=slice(5))
 
 
+def test_masked_rows_beyond_the_ccd_have_no_part() -> None:
+    """Also where the range is near an edge: hits there were not searched for, because bins beyond the last ones might
+    have light. Without the rows of this CCD there are none. A hit once moved bins by 2.4 sigma, unflagged."""
+    made = made_of(defects=Defects(hidden_cosmics=True))
+    frame = extracted(made.image, made.psf, replace(CONFIG, any_psf=True))
+    more = {name: np.pad(getattr(made.image, name), ((0, 5), (0, 5))) for name in ("pix", "ivar", "noise")}
+    other = extracted(replace(made.image, **more), moved(made.psf, 0, 0, more["pix"].shape), CONFIG)
+    assert_same_bits(other, frame)
+    np.testing.assert_array_equal(other.notes["rejected"], frame.notes["rejected"])
+    assert frame.notes["rejected"][:, 0].max() > 163        # as far as the last bin
+
+
 def test_lines_are_not_eaten_where_the_psf_is_wrong_by_a_per_cent() -> None:
     made = made_of(psf_error=0.01, flavor="arc", exptime=100.0)
     kept, found = (extracted(made.image, made.psf, replace(CONFIG, keep_cosmics=keep)) for keep in (True, False))

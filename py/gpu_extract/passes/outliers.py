@@ -162,13 +162,14 @@ def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, er
     return look.grown(known[(height > FAR) | look.paired(known)], seeds)
 
 
-def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], reach: int) -> IntArray:
+def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], reach: int, ny: int) -> IntArray:
     """(2, columns) first and end of the rows of a cut-out whose light the model contains.
 
-    y0, x0: (nfibre, nwave) first pixels of the spots; reach: bins at which spots overlap
+    y0, x0: (nfibre, nwave) first pixels of the spots; reach: bins at which spots overlap; ny: rows of the CCD
 
     Bins beyond both ends send light into the rows there, and bins at the ends take it for their own. The rows that
-    2 reach bins at either end touch are therefore left out.
+    2 reach bins at either end touch are therefore left out. None are where the bin after the last has no pixel on the
+    CCD: there is no such light.
     """
     rows, columns = cut.root.shape
     near = min(2 * reach, (y0.shape[1] - 1) // 2)
@@ -176,7 +177,10 @@ def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], rea
     for y, x in zip(y0 - cut.y0, x0 - cut.x0, strict=True):
         up = bool(y[-1] >= y[0])
         low, high = (y[near], y[-1 - near]) if up else (y[-1 - near], y[near])
-        for bins in (slice(None, near + 1), slice(len(y) - 1 - near, None)):
+        for bins, beyond in ((slice(None, near + 1), 2 * y[0] - y[:2][-1]),
+                             (slice(len(y) - 1 - near, None), 2 * y[-1] - y[-2:][0])):
+            if not 1 - stamp[0] < beyond + cut.y0 < ny - 1:        # by rounding it may be a row nearer
+                continue
             first, last = max(int(x[bins].min()), 0), min(int(x[bins].max()) + stamp[1], columns)
             side = 0 if (bins.start is None) == up else 1
             place = ends[side, first:last]
