@@ -63,7 +63,7 @@ def off(made: Simulation, jobs: list[Job], light: np.ndarray, truth: np.ndarray,
     found = []
     for way, job in enumerate(jobs):
         image = Image(pix, 1 / (read**2 + np.maximum(pix if way else light, 0)), noise=made.read_noise)
-        noise = find_read_noise(image, made.psf.shape[1]) if way > 1 else None
+        noise = find_read_noise(image, made.psf.shape) if way > 1 else None
         flux, ivar, _, r = solved(image, replace(job, noise=noise))
         apart = TINY[2] * flux - times_resolution(r, truth[:, job.plan.inner])
         found.append(np.stack([apart, TINY[2] / np.sqrt(ivar), ivar]))

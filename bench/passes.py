@@ -117,7 +117,7 @@ def noisy_pulls(x: np.ndarray, frames: int, passes: tuple[int, ...], first: int 
         add_noise(pix, expected, made.read_noise, seed=seed)
         ivar = 1 / (made.read_noise.astype(float) ** 2 + np.maximum(pix, 0))
         image = Image(pix, ivar.astype(np.float32), noise=made.read_noise)
-        noise = find_read_noise(image, made.psf.shape[1])
+        noise = find_read_noise(image, made.psf.shape)
         for n, each in jobs.items():
             each = replace(each, noise=noise if n > 1 else None)
             flux, ivar, mask, r = solved(image if n else Image(pix, best), each)

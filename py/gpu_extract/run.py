@@ -170,7 +170,7 @@ def _job(image: Image, psf: PsfModel, config: ExtractConfig, threads: int, dtype
     """The job from `prepare` and the image, with the pad of a starting draft, if that is longer."""
     job = prepare(psf, config, threads, dtype, image, 0 if start is None else start.pad)
     job = replace(job, most_ivar=None if config.keep_odd else most_ivar(image))
-    return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape[1]))
+    return job if config.passes == 1 else replace(job, noise=find_read_noise(image, psf.shape))
 
 
 def prepare(psf: PsfModel, config: ExtractConfig, threads: int = 1, dtype: DTypeLike = np.float64,

@@ -130,7 +130,7 @@ def test_read_noise_of_amplifiers_and_pixels_as_double() -> None:
     cards = (*image.cards, *(Card(f"OBSRDN{name}", value, "") for name, value in zip("ABCD", (2.5, 3.0, 3.5, 4.0),
                                                                                   strict=True)))
     bare = replace(image, noise=None, cards=cards)
-    assert find_read_noise(bare, psf.shape[1]).source == "header"
+    assert find_read_noise(bare, psf.shape).source == "header"
     assert_as_on_cpu(with_device(SimulatedDevice(), image=bare), by_cpu(bare, psf, CONFIG))
     noise = np.asarray(image.noise, dtype=np.float64) * np.linspace(0.8, 1.2, image.shape[1])
     fine = replace(image, noise=noise.astype(">f8"), pix=image.pix.astype(">f8"))

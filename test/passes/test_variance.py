@@ -40,7 +40,7 @@ def test_read_noise_is_that_of_the_image_then_of_the_header_then_of_dark_pixels(
     every = NOISE.repeat(40, axis=0).repeat(30, axis=1)
     for given, source in ((replace(image, cards=cards, noise=every), "READNOISE"),
                           (replace(image, cards=cards), "header"), (image, "ivar")):
-        found = find_read_noise(given, 60)
+        found = find_read_noise(given, (80, 60))
         assert found.source == source
         # ivar of a pixel at or below 0 is 1 / noise^2 to the last bits
         np.testing.assert_allclose(found.squared((0, 0), (80, 60)), every**2, rtol=1e-12)
@@ -48,21 +48,21 @@ def test_read_noise_is_that_of_the_image_then_of_the_header_then_of_dark_pixels(
 
 
 def test_read_noise_in_another_unit_is_not_believed() -> None:
-    found = find_read_noise(replace(image_of(), noise=np.full((80, 60), 0.3)), 60)
+    found = find_read_noise(replace(image_of(), noise=np.full((80, 60), 0.3)), (80, 60))
     assert found.source == "ivar" and found.values[0, 0] == pytest.approx(2.5)
 
 
 def test_an_image_without_read_noise_is_refused() -> None:
     image = image_of()
     with pytest.raises(InputError, match=r"^the read noise is unknown: .* or --passes 1$"):
-        find_read_noise(replace(image, ivar=np.where(image.pix > 0, image.ivar, 0)), 60)
+        find_read_noise(replace(image, ivar=np.where(image.pix > 0, image.ivar, 0)), (80, 60))
 
 
 def test_an_image_in_another_unit_than_electrons_is_refused() -> None:
     image = image_of(light=5000.0)
-    find_read_noise(image, 60)
+    find_read_noise(image, (80, 60))
     with pytest.raises(InputError, match=r"^the variance of bright pixels is 10.* times their light, must be 1 times"):
-        find_read_noise(replace(image, pix=10 * image.pix, ivar=image.ivar / 100), 60)
+        find_read_noise(replace(image, pix=10 * image.pix, ivar=image.ivar / 100), (80, 60))
 
 
 @pytest.mark.parametrize("light", [20.0, 5000.0])
@@ -74,12 +74,12 @@ def test_hits_say_nothing_of_the_unit(light: float) -> None:
     pix, noise = RNG.poisson(expected) + 3.0 * RNG.standard_normal(expected.shape), np.full(expected.shape, 3.0)
     pix[RNG.random(pix.shape) < 0.2] += 3e4
     image = Image(pix, 1 / (9.0 + expected), noise=noise)
-    assert find_read_noise(image, 60).source == "READNOISE"
+    assert find_read_noise(image, (80, 60)).source == "READNOISE"
     for unit in (replace(image, pix=4 * image.pix, ivar=image.ivar / 16, noise=4 * noise),
                  replace(image, ivar=np.full(pix.shape, 1 / 9.0))):
         if light > 25 * 9 or unit.ivar[0, 0] == unit.ivar[0, 1]:
             with pytest.raises(InputError, match=r"times their light, must be 1 times"):
-                find_read_noise(unit, 60)
+                find_read_noise(unit, (80, 60))
 
 
 @pytest.mark.parametrize("error", [0.0, 0.02])

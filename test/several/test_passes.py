@@ -10,7 +10,7 @@ from gpu_extract.cli import report
 from gpu_extract.cli.report import Progress
 from gpu_extract.config import MOST_PASSES, ExtractConfig
 from gpu_extract.cpu_frame import CpuFrames
-from gpu_extract.data import Image, PsfModel, SpecMask
+from gpu_extract.data import Card, Image, PsfModel, SpecMask
 from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.passes.background import background_of
 from gpu_extract.resolution import times_resolution
@@ -335,6 +335,18 @@ def test_read_noise_elsewhere_on_the_ccd_has_no_part(made: Simulation) -> None:
     assert_same_bits(extracted(replace(image, **more), moved(made.psf, 0, 0, more["pix"].shape), CONFIG), frame)
     quiet = replace(image, noise=np.where(left, noise, 3.0))
     assert_same_bits(extracted(quiet, made.psf, CONFIG), frame, rows=slice(5), other_rows=slice(5))
+
+
+def test_part_of_a_ccd_has_the_read_noise_of_the_whole(made: Simulation) -> None:
+    """Of amplifiers in the header, which meet in the middle of the CCD: an image of its first rows and columns has the
+    bits of one whose others are masked."""
+    cards = tuple(Card(f"OBSRDN{name}", value, "") for name, value in zip("ABCD", (2.5, 9.0, 4.0, 12.0), strict=True))
+    image = replace(made.image, noise=None, cards=cards)
+    part = {name: getattr(image, name)[:150, :90] for name in ("pix", "ivar")}
+    masked = image.ivar.copy()
+    masked[150:] = masked[:, 90:] = 0.0
+    assert_same_bits(extracted(replace(image, **part), made.psf, CONFIG),
+                     extracted(replace(image, ivar=masked), made.psf, CONFIG))
 
 
 def test_masked_rows_beyond_the_ccd_have_no_part() -> None:

@@ -71,14 +71,14 @@ class ReadNoise:
         return np.square(noise, out=noise)
 
 
-def find_read_noise(image: Image, width: int) -> ReadNoise:
+def find_read_noise(image: Image, ccd: tuple[int, int]) -> ReadNoise:
     """The read noise: from READNOISE, else from the amplifiers in the header, else from the ivar of dark pixels.
 
-    width: of the CCD, of which the image may hold only the first columns
+    ccd: rows and columns of the CCD, of which the image may hold only the first
     A given read noise is compared with the ivar of pixels without light, and ignored if it is in another unit.
     Raises InputError if there is no read noise, and for an image that is not in electrons.
     """
-    split = image.shape[0] // 2, width // 2
+    split = max(image.shape[0], ccd[0]) // 2, max(image.shape[1], ccd[1]) // 2
     found = believed(given_read_noise(image, split), image, split)
     if found is None:
         raise InputError("the read noise is unknown: the image has no READNOISE, no OBSRDNA to D in its header, and no "
