@@ -83,6 +83,16 @@ def test_one_factor_for_multiples_only(tmp_path: Path) -> None:
             work(image, echelle(psf, straight=False), config(psf, wave_factor=1.0001))
 
 
+def test_wavelengths_that_descend_are_refused(tmp_path: Path) -> None:
+    """Of a model from no file, too: every flux was below 0."""
+    image, psf = read_image(write_image(tmp_path / "image.fits", image_hdus())), echelle(small_psf())
+    assert psf.own is not None
+    coeff = psf.own.coeff * [1, -1, 1]
+    for work in (extracted, draft):
+        with pytest.raises(InputError, match="own wavelengths of its fibres must ascend"):
+            work(image, replace(psf, own=replace(psf.own, coeff=coeff)), config(psf))
+
+
 def test_some_fibres_keep_theirs() -> None:
     psf = select(echelle(small_psf()), [1, 4])
     assert psf.own is not None and len(psf.own.coeff) == 2

@@ -13,6 +13,7 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Frame, Legendre, PsfModel
 from gpu_extract.errors import InputError
 
+SAMPLES = 65           # of a fibre's wavelengths
 STRAIGHT = 1e-9        # largest relative deviation of a fibre's wavelength from a multiple of the coordinate
 
 
@@ -33,10 +34,23 @@ def in_own_wavelengths(frame: Frame, psf: PsfModel) -> Frame:
     return replace(frame, flux=flux, ivar=ivar, own_wave=own)
 
 
-def check_factor(psf: PsfModel, config: ExtractConfig) -> None:
-    """Raise InputError if a factor is requested for wavelengths that are not multiples of the coordinate: a factor of
-    the coordinate would be a different one for each of them."""
-    if psf.own is None or config.wave_factor == 1.0:
+def ascend(own: Legendre) -> bool:
+    """Whether wavelengths ascend with the coordinate in all its range, and are above 0."""
+    with np.errstate(all="ignore"):
+        wave = np.polynomial.legendre.legval(np.linspace(-1.0, 1.0, SAMPLES), own.coeff.T)
+        return bool((np.diff(wave) > 0).all() and (wave > 0).all() and np.isfinite(wave).all())
+
+
+def check_own(psf: PsfModel, config: ExtractConfig) -> None:
+    """Raise InputError if fibres' wavelengths do not ascend, which would make fluxes negative; or if a factor is
+    requested for wavelengths that are not multiples of the coordinate: a factor of the coordinate would be a different
+    one for each of them."""
+    if psf.own is None:
+        return
+    if not ascend(psf.own):
+        raise InputError(f"{psf.name}: the own wavelengths of its fibres must ascend with the common coordinate, and "
+                         "be above 0; reverse the coordinate (of all series), or correct them")
+    if config.wave_factor == 1.0:
         return
     ends = np.linspace(*psf.wavelength_range, 9)
     ratio = own_wavelengths(psf.own, np.arange(psf.nfibre), ends) / ends

@@ -27,7 +27,7 @@ from gpu_extract.errors import check_kind
 from gpu_extract.fibermap import rows_for
 from gpu_extract.known import known
 from gpu_extract.lapack import one_thread
-from gpu_extract.own_wave import check_factor, in_own_wavelengths
+from gpu_extract.own_wave import check_own, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
 from gpu_extract.passes.variance import find_read_noise, too_quiet
 from gpu_extract.perf.compiling import compiling
@@ -75,7 +75,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         check_arguments((*what, start), threads, dtype)
         config = config if start is None else replace(config, passes=max(config.passes, 2))    # one is there already
         check_unit(image)
-        check_factor(psf, config)
+        check_own(psf, config)
         sentences = cache(partial(_compared, what, comm, recorder))
         if not (backend.beside and backend.warm):
             sentences()
@@ -138,7 +138,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | No
     with _together(comm, recorder) as (comm, recorder):
         check_arguments((image, psf, config, start), threads)
         check_unit(image)
-        check_factor(psf, config)
+        check_own(psf, config)
         for sentence in compare(image, psf, config) if comm.rank == 0 else ():
             recorder.warn(sentence)
         get_ready(image, psf, config, comm, recorder, CPU)

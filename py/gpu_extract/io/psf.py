@@ -15,6 +15,7 @@ from gpu_extract.io.fits import find, find_optional, image_of, open_fits, refuse
 from gpu_extract.io.headers import number_of
 from gpu_extract.io.psf_tables import OWN, TYPE, VERSION, own_hdus, range_cards, read_bundles, read_core, write_tables
 from gpu_extract.io.write import image_hdu, table_hdu, write_hdus
+from gpu_extract.own_wave import ascend
 
 ALLOWED = "GAUSS-HERMITE with PSFVER 2 or 3, GAUSS-HERMITE2 with PSFVER 2, or TABULATED with PSFVER 1"
 DEFAULT_PSFERR = 0.01
@@ -93,12 +94,7 @@ def read_psf(path: FileName, *, check: bool = True) -> PsfModel:
 def _own(hdu: Any, x: Legendre) -> Legendre:
     """The fibres' own wavelengths, which must exist for each, ascend, and be above 0."""
     own = _trace(hdu)
-    ends = np.linspace(-1.0, 1.0, 65)
-    with np.errstate(all="ignore"):
-        wave = np.polynomial.legendre.legval(ends, own.coeff.T)
-        fine = len(own.coeff) == len(x.coeff) and (np.diff(wave) > 0).all() and (wave > 0).all() and \
-            np.isfinite(wave).all()
-    if not fine:
+    if len(own.coeff) != len(x.coeff) or not ascend(own):
         raise InputError(f"{OWN} must have a series for each of the {len(x.coeff)} fibres, with ascending wavelengths "
                          f"above 0; {_ADVICE}")
     return own
