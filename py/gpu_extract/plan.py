@@ -89,14 +89,18 @@ def make_plan(psf: PsfModel, config: ExtractConfig, pad: int, dropped: Collectio
 
 def _beside(psf: PsfModel, config: ExtractConfig, kept: IntArray, holders: list[tuple[int, int]],
             bundles: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The other bundles that may have light under the spots of bundles with requested fibres, from all columns that
-    their traces can reach: a series is bounded by the sum of its coefficients."""
+    """The other bundles whose light has a part in bundles with requested fibres: that under their spots, and with each
+    further pass that under the spots of those. From all columns that traces can reach: a series is bounded by the sum
+    of its coefficients."""
     x, bend = psf.x.coeff[kept, 0], np.abs(psf.x.coeff[kept, 1:]).sum(axis=1)
     reach = psf.stamp[1] + (config.tail_radius if psf.tail is not None else 0.0)
     left, right = ({b: end(x[slice(*b)] + sign * bend[slice(*b)]) for b in bundles if b[0] < b[1]}
                    for sign, end in ((-1, np.min), (1, np.max)))
-    return [b for b in left if b not in holders
-            and any(left[b] - right[held] < reach and left[held] - right[b] < reach for held in holders)]
+    found = set(holders)
+    for _ in range(config.passes - 1):
+        found |= {b for b in left
+                  if any(left[b] - right[held] < reach and left[held] - right[b] < reach for held in found)}
+    return sorted(found - set(holders))
 
 
 def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int], ...]:
