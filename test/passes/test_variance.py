@@ -14,6 +14,7 @@ from gpu_extract.passes.variance import (
     WIDTHS,
     ReadNoise,
     find_read_noise,
+    given_read_noise,
     left_by,
     seen_noise,
     smooth,
@@ -50,6 +51,18 @@ def test_read_noise_is_that_of_the_image_then_of_the_header_then_of_dark_pixels(
 def test_read_noise_in_another_unit_is_not_believed() -> None:
     found = find_read_noise(replace(image_of(), noise=np.full((80, 60), 0.3)), (80, 60))
     assert found.source == "ivar" and found.values[0, 0] == pytest.approx(2.5)
+
+
+def test_pixels_without_read_noise_have_that_of_their_amplifier() -> None:
+    """The largest of it, so that what others have changes nothing; where a whole amplifier has none, of all."""
+    every = NOISE.repeat(40, axis=0).repeat(30, axis=1)
+    wanted = every.copy()
+    every[[3, 50, 9], [4, 7, 55]] = 0.0, np.nan, -1.0
+    every[0, 0] = wanted[0, 0] = wanted[3, 4] = 2.6
+    every[40:, 30:] = np.inf
+    wanted[40:, 30:] = 3.1
+    found = given_read_noise(replace(image_of(), noise=every), (40, 30))
+    np.testing.assert_array_equal(found.values, wanted)
 
 
 def test_an_image_without_read_noise_is_refused() -> None:

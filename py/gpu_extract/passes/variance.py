@@ -146,13 +146,23 @@ def given_read_noise(image: Image, split: tuple[int, int]) -> ReadNoise | None:
     if image.noise is not None:
         usable = np.isfinite(image.noise) & (image.noise > 0)
         if usable.any():
-            return ReadNoise(image.noise if usable.all() else np.where(usable, image.noise, image.noise[usable].max()),
-                             split, "READNOISE")
+            return ReadNoise(image.noise if usable.all() else _filled(image.noise, usable, split), split, "READNOISE")
     for names in _CARDS:
         values = [image.get(name) for name in names]
         if all(isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v < np.inf for v in values):
             return ReadNoise(np.array(values, dtype=np.float64).reshape(2, 2), split, "header")
     return None
+
+
+def _filled(noise: np.ndarray, usable: np.ndarray, split: tuple[int, int]) -> np.ndarray:
+    """The read noise of pixels, where it is unusable the largest of the pixel's amplifier; if that has none, of all."""
+    out = np.where(usable, noise, 0)
+    most, (y, x) = out.max(), np.clip(split, 0, noise.shape).tolist()
+    for rows in (slice(0, y), slice(y, None)):
+        for columns in (slice(0, x), slice(x, None)):
+            part = out[rows, columns]
+            part[part == 0] = part.max(initial=0) or most
+    return out
 
 
 def _agree(given: ReadNoise, dark: np.ndarray) -> bool:
