@@ -361,6 +361,14 @@ def test_masked_rows_beyond_the_ccd_have_no_part() -> None:
     assert frame.notes["rejected"][:, 0].max() > 163        # as far as the last bin
 
 
+def test_light_beyond_the_ccd_of_the_psf_is_no_hit() -> None:
+    """If the image has more rows than the PSF's CCD: no bin is there, but light is. Its last rows are not examined."""
+    made = made_of(flavor="flat", exptime=1000.0)
+    psf = replace(made.psf, shape=(150, made.psf.shape[1]))
+    frame = extracted(made.image, psf, replace(CONFIG, wavelength=(6020.0, 6075.0, 0.85)))
+    assert len(frame.notes["rejected"]) == 0 and len(frame.notes["warnings"]) == 1     # of the sizes
+
+
 def test_lines_are_not_eaten_where_the_psf_is_wrong_by_a_per_cent() -> None:
     made = made_of(psf_error=0.01, flavor="arc", exptime=100.0)
     kept, found = (extracted(made.image, made.psf, replace(CONFIG, keep_cosmics=keep)) for keep in (True, False))

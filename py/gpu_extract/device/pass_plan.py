@@ -112,7 +112,7 @@ def piece_tables(job: Job, all_of: Passes, geometries: Sequence[BundleGeometry],
         nothing = np.broadcast_to(0.0, (high, wide))
         y0, x0 = (array.astype(np.int64) for array in one.corners)
         rows[:, :wide] = known_rows(Cut(nothing, nothing, top, left), y0, x0, job.psf.stamp, one.reach,
-                                     job.psf.shape[0])
+                                     max(one.rows, job.psf.shape[0]))
         columns[:, :high] = own_columns(job.psf, one.fibres, (top, left, high, wide), y0, x0)
     tables: dict[str, np.ndarray] = {"ends": ends, "sides": sides,
                                      "numbers_of": np.array([all_of.numbers.index(n) for n in mine], dtype=np.int64)}

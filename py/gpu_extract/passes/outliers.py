@@ -165,7 +165,8 @@ def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, er
 def known_rows(cut: Cut, y0: IntArray, x0: IntArray, stamp: tuple[int, int], reach: int, ny: int) -> IntArray:
     """(2, columns) first and end of the rows of a cut-out whose light the model contains.
 
-    y0, x0: (nfibre, nwave) first pixels of the spots; reach: bins at which spots overlap; ny: rows of the CCD
+    y0, x0: (nfibre, nwave) first pixels of the spots; reach: bins at which spots overlap; ny: rows of the CCD, or of
+        the image if it has more
 
     Bins beyond both ends send light into the rows there, and bins at the ends take it for their own. The rows that
     2 reach bins at either end touch are therefore left out. None are where the bin after the last has no pixel on the

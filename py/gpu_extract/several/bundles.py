@@ -87,7 +87,8 @@ def _solve(image: Image, job: Job, fibres: tuple[int, int], past: Past, arenas: 
     with recorder.span("weigh"):
         bins, spots = slice(len(job.plan.extended)), place.spots        # the recipe repeats the last one
         cut, y0, x0 = place.cut, spots.y0[:, bins], spots.x0[:, bins]
-        rows = known_rows(cut, y0, x0, job.psf.stamp, place.bands[1], job.psf.shape[0])
+        ny = max(image.shape[0], job.psf.shape[0])
+        rows = known_rows(cut, y0, x0, job.psf.stamp, place.bands[1], ny)
         leave_out(cut, own_columns(job.psf, fibres, (cut.y0, cut.x0, *cut.root.shape), y0, x0))   # type: ignore[arg-type]
         sight = Sight(cut, past, job.config, job.psferr, job.shape, rows)
     for left in reversed(range(ROUNDS if sight.open else 1)):
