@@ -186,7 +186,7 @@ def test_programs_are_four_lines() -> None:
         text = path.read_text(encoding="utf-8")
         if text.startswith("#!/usr/bin/env python3"):
             assert len(text.splitlines()) == 4, path.name
-            called = r"import sys; sys\.path\.append\(.*/py\"\).*\n" \
+            called = r"import os, sys; sys\.path\.append\(os\.path\.realpath\(.*__file__.*/py\"\)\).*\n" \
                 r"from gpu_(?:extract|perf|psf|stress)\.cli\.\w+ import main\nraise SystemExit\(main\(\)\)"
             assert re.search(called, text), path.name
             assert path.stat().st_mode & 0o111, f"{path.name} is not executable"

@@ -188,11 +188,12 @@ def test_every_program_can_be_run_as_a_module() -> None:
         assert done.returncode == 2 and f"{name}: error: " in done.stderr, name
 
 
-def from_the_clone(*words: str, cwd: Path, path: str = "") -> "subprocess.CompletedProcess[str]":
-    """A program of bin/, run by the Python from which this environment was made; path: additional places for
-    imports."""
+def from_the_clone(*words: str, cwd: Path, path: str = "", options: tuple[str, ...] = ()
+                   ) -> "subprocess.CompletedProcess[str]":
+    """A program of bin/, run by the Python from which this environment was made; path: additional places for imports;
+    options: of Python."""
     environment = {**os.environ, "PYTHONPATH": path}
-    python = [getattr(sys, "_base_executable", sys.executable), *([] if path else ["-S"])]
+    python = [getattr(sys, "_base_executable", sys.executable), *options, *([] if path else ["-S"])]
     there = subprocess.run([*python, "-c", "import gpu_extract"], cwd=cwd, env=environment, capture_output=True)
     if there.returncode == 0:
         pytest.skip("the package is installed where no environment is")
@@ -207,8 +208,9 @@ def test_a_clone_works_without_being_installed(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "") and '"status": "ok"' in done.stdout
 
 
-def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
-    done = from_the_clone("gpu_compare", "one.fits", "two.fits", cwd=tmp_path)
+@pytest.mark.parametrize("options", [(), ("-P",), ("-I",)])        # -P: PYTHONSAFEPATH
+def test_what_is_missing_is_said_in_one_line(options: tuple[str, ...], tmp_path: Path) -> None:
+    done = from_the_clone("gpu_compare", "one.fits", "two.fits", cwd=tmp_path, options=options)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("gpu_compare: error: numpy is not installed for ") and "README" in done.stderr
 

@@ -1,4 +1,4 @@
-"""The location of a user's caches."""
+"""The location of a user's caches, and of files that any user may make."""
 import os
 from pathlib import Path
 
@@ -15,3 +15,13 @@ def cache_folder() -> Path | None:
         return Path.home() / ".cache" / "gpu_extract"
     except RuntimeError:
         return None
+
+
+def temporary_folder() -> Path:
+    """$TMPDIR if it is the name of a folder, else /tmp.
+
+    tempfile.gettempdir writes a file to find out: it fails where the disk is full or read-only, or falls back to the
+    current folder.
+    """
+    given = os.environ.get("TMPDIR", "")
+    return Path(given if os.path.isabs(given) and os.path.isdir(given) else "/tmp")

@@ -191,6 +191,19 @@ def test_libraries_that_do_not_fit_into_memory():
     assert explain(error) == explain(MemoryError())
 
 
+def test_no_folder_for_temporary_files(monkeypatch):
+    """A read-only system, or a full disk under /tmp: it was taken for a current folder that no longer exists."""
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such/folder"])
+    with pytest.raises(FileNotFoundError) as found:
+        tempfile._get_default_tempdir()
+    matplotlibs = OSError("Matplotlib requires access to a writable cache directory, but there was an issue with the "
+                          "default path (/home), and a temporary directory could not be created; set the MPLCONFIGDIR "
+                          "environment variable to a writable directory")
+    for error in found.value, matplotlibs:
+        message, code = explain(error)
+        assert code == ExitCode.OUTPUT and "set TMPDIR" in message
+
+
 @pytest.mark.parametrize("words", [
     "gpu_compare a b", "gpu_extract -i a -p b -o c.fits", "gpu_extract --device-info", "gpu_simulate -o c.fits",
     "gpu_psf shift -i a -p b -o c.fits", "gpu_psf fit -i a -p b -o c.fits", "gpu_stress gemm",

@@ -99,6 +99,17 @@ def test_options_of_the_command_are_its_own(place: Place) -> None:
     assert place.run("--", "echo", "x").out == "x\n"
 
 
+@pytest.mark.parametrize("where", ["/no/such/folder", "/dev/null", "/proc"])
+def test_a_folder_that_cannot_be_used(where: str, place: Place) -> None:
+    """The command runs without MPS, as it does where there is none."""
+    given = {"GPU_EXTRACT_MPS_DIR": where}
+    ended = place.run("echo", "done", **given)
+    assert (ended.code, ended.out) == (0, "done\n") and "MPS unavailable" in ended.err
+    assert "set GPU_EXTRACT_MPS_DIR" in ended.err and len(ended.err.splitlines()) == 1
+    needed = place.run("--require", "echo", "done", **given)
+    assert (needed.code, needed.out) == (4, "") and "the daemon's folder cannot be used" in needed.err
+
+
 def test_a_signal_reaches_the_command(place: Place) -> None:
     script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"
     with subprocess.Popen([*WRAPPER, "sh", "-c", script], env={**os.environ, **place.variables},

@@ -283,7 +283,10 @@ SURROUNDINGS = (
     Surroundings("4 GB of address space (ulimit -v)", "ulimit -v 4000000; {run}"),
     # otherwise Python would keep the first 8 kB of the byte code of edited modules
     Surroundings("files of at most 8 kB (ulimit -f)", "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 8; {run}", 3,
-                 "cannot be written: File too large; no file was changed", slow=False),
+                 "cannot be written: File too large; no file was changed"),
+    # also for the kernels' last folder, for which no file may be tried
+    Surroundings("files of 0 bytes (ulimit -f), as on a full disk", "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 0; "
+                 "{run}", 3, "cannot be written: File too large; no file was changed", slow=False),
     Surroundings("one second of CPU time (ulimit -t)",      # most of it is spent before: a run by itself may take less
                  f"ulimit -t 1; {shlex.quote(sys.executable)} -c 'import os, sys, time; next(t for t in "
                  "iter(time.process_time, None) if t > 0.8); os.execv(sys.argv[1], sys.argv[1:])' {run}; exit $?",

@@ -264,8 +264,10 @@ def test_places_of_the_cache_follow_the_settings(monkeypatch: pytest.MonkeyPatch
     assert len(places()) == 3
     monkeypatch.setattr("numba.core.config.CACHE_DIR", "")
     monkeypatch.setattr("gpu_extract.kernels.kernel_store.cache_folder", lambda: None)
-    (private,) = places()
-    assert str(os.geteuid()) in private.name
+    for given, used in ((str(tmp_path), tmp_path), (str(tmp_path / "none"), Path("/tmp")), (".", Path("/tmp"))):
+        monkeypatch.setenv("TMPDIR", given)
+        (private,) = places()
+        assert str(os.geteuid()) in private.name and private.parent == used
 
 
 # ---- kernels --------------------------------------------------------------------------------------------------------

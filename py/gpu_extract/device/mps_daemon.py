@@ -75,15 +75,19 @@ class Daemon:
         """
         if shutil.which(CONTROL, path=self._environ.get("PATH")) is None:
             raise MpsError(f"{CONTROL} is not on the PATH")
-        with _gate(self.path):
-            self._users = os.open(self.path / "users", os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._users, fcntl.LOCK_SH)
-            os.set_inheritable(self._users, True)
-            try:
-                self._start()
-            except MpsError:
-                self._release()
-                raise
+        try:
+            with _gate(self.path):
+                self._users = os.open(self.path / "users", os.O_RDWR | os.O_CREAT, 0o600)
+                fcntl.flock(self._users, fcntl.LOCK_SH)
+                os.set_inheritable(self._users, True)
+                try:
+                    self._start()
+                except (MpsError, OSError):
+                    self._release()
+                    raise
+        except OSError as error:
+            raise MpsError(f"{self.path}: the daemon's folder cannot be used ({error.strerror}); set "
+                           "GPU_EXTRACT_MPS_DIR to a folder of yours on a local disk") from error
 
     def leave(self) -> bool:
         """Unregister this rank. Returns whether it was the last, which stops the daemon."""
@@ -131,7 +135,7 @@ class Daemon:
 
         The daemon that it leaves behind holds none of our descriptors, and no pipe whose end we would wait for.
         """
-        with TemporaryFile() as said:
+        with TemporaryFile(dir=self.path) as said:
             try:
                 done = subprocess.run(command, input=text.encode(), stdout=said, stderr=said, env=self._environ,
                                       check=False, timeout=READY, start_new_session=True)

@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import stat
-import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from numba.core import config
 
-from gpu_extract.user_cache import cache_folder
+from gpu_extract.user_cache import cache_folder, temporary_folder
 
 ENDING = ".kernel"
 TEMPORARY = ".tmp-"
@@ -40,7 +39,7 @@ def places() -> list[Path]:
     given = [Path(config.CACHE_DIR) / "gpu_extract-kernels"] if config.CACHE_DIR else []
     user = cache_folder()
     return [*given, *([user / "kernels"] if user else []),
-            Path(tempfile.gettempdir()) / f"gpu_extract-kernels-{os.geteuid()}"]
+            temporary_folder() / f"gpu_extract-kernels-{os.geteuid()}"]
 
 
 class Store:

@@ -14,6 +14,7 @@ from gpu_extract.errors import ExitCode, GpuExtractError, is_interruption
 from gpu_extract.libraries import NoRoomError, TooOldError
 
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of a write without a file name
+_NO_TEMPORARY = "No usable temporary directory", "MPLCONFIGDIR"      # of Python's tempfile, of matplotlib
 _ROOT = os.path.realpath(f"{__file__}/../../../..")
 
 Build = Callable[[], argparse.ArgumentParser]
@@ -75,6 +76,9 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     if damaged := _damaged_code(error):
         return (f"{damaged}: the byte code of this module is damaged, as happens when a disk is full; remove the file, "
                 "and start again", ExitCode.INPUT)
+    if isinstance(error, OSError) and any(word in str(error) for word in _NO_TEMPORARY):
+        return ("no folder for temporary files can be written to (TMPDIR, else /tmp): make room there, or set TMPDIR "
+                "to a folder of yours; files under their final names are complete", ExitCode.OUTPUT)
     if isinstance(error, FileNotFoundError) and error.filename is None:           # raised by os.getcwd
         return ("the current folder no longer exists; change to another one, or give names that begin with /",
                 ExitCode.INPUT)
