@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,6 +190,31 @@ def test_libraries_that_do_not_fit_into_memory():
     """With little memory allowed (ulimit -v), numpy cannot be loaded."""
     error = ImportError("libscipy_openblas64_.so: failed to map segment from shared object")
     assert explain(error) == explain(MemoryError())
+
+
+def test_a_limit_of_threads():
+    """As under `ulimit -u`, or a container's limit: it was an internal error."""
+    message, code = explain(RuntimeError("can't start new thread"))
+    assert code == ExitCode.INTERNAL and message.startswith("the system allows no further thread or process: raise")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_slow_reader_of_a_pipe_that_does_not_wait(unbuffered):
+    """A process that shares the pipe has made it non-blocking: text was lost (unbuffered), or an internal error."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(writer, b"x" * 4096)
+    with subprocess.Popen([sys.executable, BIN / "gpu_compare", "--help"], stdout=writer,
+                          env={**os.environ, "PYTHONUNBUFFERED": unbuffered}) as program:
+        os.close(writer)
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(0.5)            # either it waits for the reader, or it has lost its words
+        with open(reader, "rb") as pipe:
+            said = pipe.read()[filled:].decode()
+    assert program.returncode == 0 and said.startswith("usage: gpu_compare") and said.endswith("\n")
 
 
 def test_no_folder_for_temporary_files(monkeypatch):

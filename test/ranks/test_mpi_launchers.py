@@ -1,4 +1,5 @@
 """Variables that launchers set, and N processes that MPI does not see as one run."""
+import os
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from gpu_extract.cli.ranks import Launch, find_launch
 from gpu_extract.errors import InputError
 from gpu_extract.ranks.comm import get_comm
-from mpi_launch import PROGRAM, Frames, finish
+from mpi_launch import PROGRAM, Frames, finish, launcher
 
 HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "3", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"}
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
@@ -67,3 +68,17 @@ def test_mpi_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(InputError, match="MPI cannot be loaded"):
         get_comm(True)
+
+
+@pytest.mark.parametrize(("what", "error"), [("os.fork", "BlockingIOError(11, 'Resource temporarily unavailable')"),
+                                             ("threading.Thread.start", "RuntimeError('can\\'t start new thread')")])
+def test_a_limit_of_processes(frames: Frames, tmp_path: Path, what: str, error: str) -> None:
+    """As under `ulimit -u`, or a container's limit. Without a child there was a traceback, with exit code 1."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, threading\ndef refused(*_):\n"
+        f"    raise {error}\n{what} = refused\n")
+    output, path = tmp_path / "frame.fits", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    ended = finish([*launcher(2), sys.executable, str(PROGRAM), *frames.options, "-o", str(output)],
+                   variables={"PYTHONPATH": path})
+    assert ended.code == 4 and "Traceback" not in ended.err and not output.exists()
+    assert ended.errors and all("the system allows no further thread or process" in line for line in ended.errors)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpu_extract.cli.common import check_memory, complain, explain, log
+from gpu_extract.cli.common import NO_PROCESS, check_memory, complain, explain, log
 from gpu_extract.errors import ExitCode, InputError, is_interruption
 from gpu_extract.perf.clock import sleep
 from gpu_extract.seams import Comm
@@ -111,7 +111,12 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
 
         return ended
 
-    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=beside)
+    def no_process() -> int:
+        complain(prog, f"rank {launch.rank}: {NO_PROCESS}")
+        return ExitCode.INTERNAL
+
+    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=beside,
+                no_process=no_process)
 
 
 def _lost(launch: Launch, words: str) -> str:

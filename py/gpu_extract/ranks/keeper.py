@@ -49,7 +49,8 @@ _asked: list[int] = []        # in the keeper: received signals to end
 
 
 def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = (),
-         beside: Beside = lambda child: lambda well: None) -> int:
+         beside: Beside = lambda child: lambda well: None,
+         no_process: Callable[[], int] = lambda: int(ExitCode.INTERNAL)) -> int:
     """Call `run` in a child process, and return its result there, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
@@ -63,12 +64,16 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     passes: further signals that the child handles, which are passed on to it
     beside: called in the keeper with the child's number; what it returns is told whether the child has ended as it
         should, or, where all are ended, before this process ends
+    no_process: called where the system allows no child; returns the exit code with which all ranks end
     """
     children_count_as_this()
     reader, writer = os.pipe()
     launcher, parent = os.getppid(), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_ENDING, END_NOW))       # until somebody takes them
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        _give_up(no_process(), end_all)
     if child != 0:
         os.close(writer)
         ended = beside(child)
@@ -91,7 +96,8 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     _have_told_of_end(parent, signal.SIGKILL)
     _pipe.append(writer)
-    threading.Thread(target=_watch_keeper, args=(parent, lost), name="keeper's keeper", daemon=True).start()
+    with suppress(RuntimeError):                     # the system allows no thread: nobody looks after the keeper
+        threading.Thread(target=_watch_keeper, args=(parent, lost), name="keeper's keeper", daemon=True).start()
     code = run()
     tell(Mark.ENDS, code)
     if _is_stopped(parent):
@@ -186,9 +192,14 @@ def _leave(said: dict[int, int], code: int, lost: Lost, end_all: EndAll) -> NoRe
         words = f"ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else \
             f"ended with exit code {code} before its work was done"
         code = lost(words, starting, bool(_asked))
-    _code[0] = code
     if Mark.MET not in said and code != ExitCode.INTERNAL:
         sleep(_HEAD_START)
+    _give_up(code, end_all)
+
+
+def _give_up(code: int, end_all: EndAll) -> NoReturn:
+    """End all ranks with this exit code."""
+    _code[0] = code
     if end_all(code):
         sleep(_PATIENCE)
     os._exit(code)

@@ -29,7 +29,8 @@ def follow_segments(pid: int) -> Callable[[bool], object]:
 
     The rank cannot do it itself: MPI blocks it until all ranks have met, and it may be killed meanwhile.
     """
-    threading.Thread(target=_follow, args=(pid,), name="segments", daemon=True).start()
+    with suppress(RuntimeError):                # the system allows no thread: nothing is recorded
+        threading.Thread(target=_follow, args=(pid,), name="segments", daemon=True).start()
     return lambda well: forget_segments() if well else note_segments(pid)
 
 

@@ -1,5 +1,5 @@
 """The common part of all programs: parsing, logging, and the conversion of errors to one line and an exit code."""
-from gpu_extract.cli.common.main import explain, run_main
+from gpu_extract.cli.common.main import NO_PROCESS, explain, run_main
 from gpu_extract.cli.common.messages import (
     LEVELS,
     complain,

@@ -8,12 +8,14 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from gpu_extract.cli import ENDING, end_early
-from gpu_extract.cli.common.messages import complain, let_go, start_logging
+from gpu_extract.cli.common.messages import complain, let_go, start_logging, wait_for_readers
 from gpu_extract.cli.common.process import drop_no_threads, settings_elsewhere, stop_when_asked, take_signals
 from gpu_extract.errors import ExitCode, GpuExtractError, is_interruption
 from gpu_extract.libraries import NoRoomError, TooOldError
 
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of a write without a file name
+NO_PROCESS = ("the system allows no further thread or process: raise the limit (ulimit -u, or pids of the job or "
+              "container), or end other processes, and start again")
 _NO_TEMPORARY = "No usable temporary directory", "MPLCONFIGDIR"      # of Python's tempfile, of matplotlib
 _ROOT = os.path.realpath(f"{__file__}/../../../..")
 
@@ -29,6 +31,7 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
     speaks: False for a rank that leaves common error messages to another rank
     """
     parser = build()
+    wait_for_readers()
     early = signal.getsignal(signal.SIGTERM) is end_early      # the program has no handlers of its own
     if os.path.realpath(sys.path[-1]) == _ROOT:      # bin/ of sources that are not installed; for subprocesses
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
@@ -68,6 +71,8 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
         return str(error), ExitCode.INPUT
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error)):
         return "out of memory; do less at once, or use a machine with more memory", ExitCode.INTERNAL
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return NO_PROCESS, ExitCode.INTERNAL
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"{error.filename}: the file name is too long; give a shorter one", ExitCode.INPUT
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:

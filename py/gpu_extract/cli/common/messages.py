@@ -54,6 +54,18 @@ def say(text: str, end: str = "\n", *, error: bool = False) -> None:
         _to_nobody(stream)
 
 
+def wait_for_readers() -> None:
+    """Let standard output and standard error wait for a slow reader.
+
+    They do not where another process that shares them has made them non-blocking. What does not fit into the pipe
+    would then be an error, or be lost (PYTHONUNBUFFERED).
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):          # closed, or not a file
+            if stream is not None:
+                os.set_blocking(stream.fileno(), True)
+
+
 def _to_nobody(stream: TextIO) -> None:
     """Discard everything that is and will be written to a stream."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
