@@ -2,10 +2,11 @@
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpu_extract.errors import InputError
+from gpu_extract.perf.source import GIT
 from gpu_perf.store import Commit
 
 _FORMAT = "%H%x09%ct%x09%s"
@@ -15,10 +16,10 @@ _SECONDS = 120.0
 def git(folder: Path, *words: str, stdin: str = "") -> str:
     """The output of a git command, given this input. Raises InputError with git's last line if it fails."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False,
+        done = subprocess.run([*GIT, "-C", str(folder), *words], capture_output=True, text=True, check=False,
                               timeout=_SECONDS, errors="replace", input=stdin)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"git cannot be run in {folder}: {error}") from error
+        raise InputError(f"git cannot be run in {folder}: {getattr(error, 'strerror', error)}") from error
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise InputError(f"git {words[0]} in {folder}: {said[-1] if said else 'failed'}")
@@ -31,11 +32,22 @@ def commits_of(folder: Path, wanted: str, *, every: int = 1, most: int | None = 
     every: of a range, only every Nth commit, counted from the newest; most: at most the newest N
     Raises InputError if git does not know them, or there are none.
     """
-    found = _log(folder, "--first-parent", *([] if ".." in wanted else ["-1"]), wanted)
+    try:
+        found = _log(folder, "--first-parent", *([] if ".." in wanted else ["-1"]), wanted)
+    except InputError as error:
+        raise InputError(f"{error}{_of_shallow(folder)}") from error
     chosen = found[::max(every, 1)][:most]
     if not chosen:
         raise InputError(f"{wanted}: there is no commit in that range; give another one")
     return chosen[::-1]
+
+
+def _of_shallow(folder: Path) -> str:
+    """The end of a message about an unknown commit, if the clone has only the newest ones."""
+    with suppress(InputError):
+        if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
+            return f"; the clone is shallow: git -C {folder} fetch --unshallow gets the older commits"
+    return ""
 
 
 def all_commits(folder: Path) -> list[Commit]:
@@ -53,21 +65,27 @@ def _log(folder: Path, *words: str) -> list[Commit]:
 def worktrees(folder: Path, commits: Sequence[Commit], target: Path) -> Iterator[dict[str, Path]]:
     """commit hash -> a copy of the project at that commit below `target`, removed afterwards.
 
-    The places are the same each time, and leftovers of a killed program are removed.
+    The places are the same each time, and leftovers of a killed program are replaced. Other worktrees of the clone stay
+    registered, even if their folders are missing for the moment.
     """
     made: dict[str, Path] = {}
     try:
         for commit in commits:
             path = (target / commit.hash[:16]).resolve()
-            shutil.rmtree(path, ignore_errors=True)
-            git(folder, "worktree", "prune")
+            _remove(folder, path)
             git(folder, "worktree", "add", "--detach", "--quiet", "--force", str(path), commit.hash)
             made[commit.hash] = path
         yield made
     finally:
         for path in made.values():
-            shutil.rmtree(path, ignore_errors=True)
-        git(folder, "worktree", "prune")
+            _remove(folder, path)
+
+
+def _remove(folder: Path, path: Path) -> None:
+    """Remove a worktree, if there is one, or what is left of it."""
+    with suppress(InputError):
+        git(folder, "worktree", "remove", "--force", str(path))
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def stand_in(folder: Path, commits: Sequence[Commit]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The history: commits measured in temporary copies, stored, judged, exported; series from elsewhere."""
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,11 +14,12 @@ import pytest
 from assess_project import git
 
 from gpu_extract.errors import InputError, OutputError
+from gpu_extract.perf import source
 from gpu_perf.cli.track import main
 from gpu_perf.history import history_of
 from gpu_perf.measure import Bench, measure
 from gpu_perf.problems import find_problem
-from gpu_perf.repository import all_commits, commits_of
+from gpu_perf.repository import all_commits, commits_of, worktrees
 from gpu_perf.site import build
 from gpu_perf.store import APPLICATION, Commit, Result, Store
 
@@ -55,6 +57,40 @@ def test_a_range_of_commits_is_measured_and_the_bad_one_named(project, tmp_path:
     assert not (store.parent / "track-work").exists()
     assert main([*words, "--every", "1"]) == 1                          # the good ones are there, the bad one is tried
     assert "2 of 3 commits exist already" in capsys.readouterr().err
+
+
+def test_the_repository_is_that_of_the_folder(project, tmp_path: Path, monkeypatch) -> None:
+    """git sets GIT_DIR for hooks: commits of another repository were measured, and frames lost their commit."""
+    folder, other, known = project(0.05), tmp_path / "other", source.version()
+    git(tmp_path, "init", "-q", str(other))
+    for name, value in (("GIT_DIR", other / ".git"), ("GIT_WORK_TREE", other), ("GIT_INDEX_FILE", other / "index")):
+        monkeypatch.setenv(name, str(value))
+    source.commit.cache_clear()
+    assert [commit.subject for commit in commits_of(folder, "main")] == ["Change 1"]
+    assert source.version() == known
+
+
+def test_worktrees_of_others_stay(project, tmp_path: Path) -> None:
+    """Also one whose folder is missing for the moment, as on a disk that is not mounted, and after a killed run."""
+    folder, place, elsewhere = project(0.05, 0.05), tmp_path / "work", tmp_path / "elsewhere"
+    git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "theirs"))
+    (tmp_path / "theirs").rename(elsewhere)
+    before = git(folder, "worktree", "list", "--porcelain")
+    commits = commits_of(folder, "main~1..main")
+    git(folder, "worktree", "add", "-q", "--detach", str(place / commits[0].hash[:16]))
+    shutil.rmtree(place)
+    with worktrees(folder, commits, place) as made:
+        assert [(path / "bin" / "gpu_extract").exists() for path in made.values()] == [True]
+    assert git(folder, "worktree", "list", "--porcelain") == before and not list(place.iterdir())
+
+
+def test_a_shallow_clone_is_called_so(project, tmp_path: Path) -> None:
+    folder = project(0.05, 0.05, 0.05)
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{folder}", str(tmp_path / "clone"))
+    with pytest.raises(InputError, match=r"HEAD~2..HEAD.*; the clone is shallow: git -C .*clone fetch --unshallow"):
+        commits_of(tmp_path / "clone", "HEAD~2..HEAD")
+    with pytest.raises(InputError, match=r"bad revision .v9..HEAD.$"):
+        commits_of(folder, "v9..HEAD")
 
 
 def test_killed_in_the_middle_it_goes_on(project, tmp_path: Path) -> None:

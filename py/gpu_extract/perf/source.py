@@ -11,6 +11,11 @@ from gpu_extract import __version__
 
 _PACKAGES = ("numpy", "scipy", "numba", "astropy", "mpi4py", "cupy-cuda12x", "cupy-cuda13x")
 _SECONDS = 5.0        # for git on a slow disk
+# git, for the folder that it is given: hooks set variables that name another repository. It takes no lock in passing,
+# which would refuse a commit that is made meanwhile
+GIT = ("env", *(word for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY",
+                                  "GIT_COMMON_DIR", "GIT_PREFIX") for word in ("-u", name)),
+       "git", "--no-optional-locks")
 _DIGITS = 12          # of a commit, appended to the version
 
 
@@ -37,7 +42,7 @@ def commit() -> str | None:
 
 def _git(folder: Path, *words: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False,
+        done = subprocess.run([*GIT, "-C", str(folder), *words], capture_output=True, text=True, check=False,
                               timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
