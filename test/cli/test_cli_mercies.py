@@ -545,6 +545,26 @@ def test_programs_start_where_the_home_folder_may_not_be_searched():
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.parametrize("settings", ["[io.fits]\nextension_name_case_sensitive = True\nenable_uint = False\n",
+                                      "[io.fits\n= =\n"])
+def test_astropys_settings_of_the_user_are_not_used(settings, small_frames, tmp_path):
+    """With the first no HDU was found, and the second ended in an internal error."""
+    (tmp_path / ".astropy" / "config").mkdir(parents=True)
+    (tmp_path / ".astropy" / "config" / "astropy.cfg").write_text(settings)
+    frame = str(small_frames / "a.fits")
+    done = subprocess.run([sys.executable, BIN / "gpu_compare", frame, frame], capture_output=True, text=True,
+                          env={**os.environ, "HOME": str(tmp_path)}, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_settings_of_matplotlib_that_it_refuses(small_frames, tmp_path):
+    frame, picture = str(small_frames / "a.fits"), tmp_path / "picture.png"
+    done = subprocess.run([sys.executable, BIN / "gpu_compare", frame, frame, "--plot", picture], capture_output=True,
+                          text=True, env={**os.environ, "MPLBACKEND": "no-such"}, check=False, timeout=60)
+    assert done.returncode == ExitCode.INPUT and not picture.exists() and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("gpu_compare: error: matplotlib refuses the user's settings (Key backend: 'no-such'")
+
+
 def test_lines_for_a_closed_standard_error_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python then has None in its place (`2>&-`); a run once made its frame and ended with exit code 4."""
     handlers, level = log.handlers[:], log.level

@@ -1,4 +1,5 @@
 """bin/mps_wrapper under a real mpiexec, with a stand-in for NVIDIA's daemon."""
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from gpu_extract.device.mps_daemon import LONGEST, directory_for
-from mpi_launch import Ended, finish, launcher, wait_for_none
+from mpi_launch import VARIABLES, Ended, finish, launcher, wait_for_none
 
 ROOT = Path(__file__).resolve().parents[2]
 WRAPPER = [sys.executable, str(ROOT / "bin" / "mps_wrapper")]
@@ -97,6 +98,15 @@ def test_the_exit_code_is_the_commands(place: Place) -> None:
 def test_options_of_the_command_are_its_own(place: Place) -> None:
     assert place.run("echo", "--require", "-h").out == "--require -h\n"
     assert place.run("--", "echo", "x").out == "x\n"
+
+
+def test_the_commands_environment(place: Place) -> None:
+    """Only variables of MPS are new, and none is changed."""
+    given = {**os.environ, **VARIABLES, **place.variables, "NUMBA_NUM_THREADS": "0"}
+    found = json.loads(place.run(sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))",
+                                 NUMBA_NUM_THREADS="0").out)
+    new = {name for name in found if found[name] != given.get(name)} - {"PYTHONPATH", "LC_CTYPE"}
+    assert new == {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"}
 
 
 @pytest.mark.parametrize("where", ["/no/such/folder", "/dev/null", "/proc"])

@@ -37,7 +37,7 @@ def build_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the wrapper; returns the command's exit code, or ends by the signal that ended the command, so that the
     launcher sees it."""
-    code = run_main(build_parser, _body, argv)
+    code = run_main(build_parser, _body, argv, computes=False)
     if code < 0:
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)

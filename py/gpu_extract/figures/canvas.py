@@ -24,7 +24,7 @@ CATEGORIES = (("good", "#eef3f7"), ("COSMIC", "#4daf4a"), ("BAD2DFIT", "#7b3294"
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
-    """An empty figure of this size in inches, for files only. Raises InputError without matplotlib.
+    """An empty figure of this size in inches, for files only. Raises InputError without a usable matplotlib.
 
     arranged: matplotlib places all parts, which takes as long as drawing them; without it `grid` places them
     """
@@ -34,6 +34,9 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
     except ImportError as error:
         raise InputError("pictures need matplotlib, which is not installed; install gpu_extract[plots], or leave the "
                          "picture out") from error
+    except ValueError as error:                       # also of a file that is not text
+        raise InputError(f"matplotlib refuses the user's settings ({error}); correct its file matplotlibrc or the "
+                         "variable MPLBACKEND, or leave the picture out") from error
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained" if arranged else "none")      # overrides the user's settings
     FigureCanvasAgg(figure)

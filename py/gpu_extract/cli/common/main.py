@@ -23,12 +23,14 @@ Build = Callable[[], argparse.ArgumentParser]
 Body = Callable[[argparse.Namespace], int]
 
 
-def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, speaks: bool = True) -> int:
+def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, speaks: bool = True,
+             computes: bool = True) -> int:
     """Parse, run `body`, and turn any error into one line and an exit code (see errors.ExitCode).
 
     build: makes the parser; its options include those of `add_common_options`
     body: the program; returns its exit code
     speaks: False for a rank that leaves common error messages to another rank
+    computes: False for a program that runs another one, whose environment stays as it is
     """
     parser = build()
     wait_for_readers()
@@ -39,8 +41,9 @@ def run_main(build: Build, body: Body, argv: Sequence[str] | None = None, *, spe
         if early:
             stop_when_asked()
         args = parser.parse_args(argv)
-        settings_elsewhere()
-        drop_no_threads()
+        if computes:
+            settings_elsewhere()
+            drop_no_threads()
         start_logging(args.loglevel, args.log_times)
         return int(body(args))
     except SystemExit as leave:                  # --help, --version

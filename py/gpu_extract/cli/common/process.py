@@ -21,16 +21,12 @@ T = TypeVar("T")
 
 
 def settings_elsewhere() -> None:
-    """Use another folder for astropy's settings, which are not needed, if the home folder is not accessible.
+    """Let astropy look for its settings where there are none.
 
-    Otherwise loading astropy fails.
+    The user's own decide how files are read: with some of them no image can be read, or integers become fractions. If
+    they are damaged, or the home folder is not accessible, loading astropy fails.
     """
-    try:
-        os.stat(os.path.expanduser("~/.astropy/config"))
-    except PermissionError:
-        os.environ.setdefault("ASTROPY_CONFIG_DIR", os.path.abspath(os.sep))
-    except OSError:
-        pass
+    os.environ["ASTROPY_CONFIG_DIR"] = os.path.abspath(os.sep)
 
 
 @contextmanager
