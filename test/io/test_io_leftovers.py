@@ -47,6 +47,18 @@ def test_a_living_writer_keeps_its_file_and_a_dead_one_does_not(tmp_path: Path, 
     assert remove_leftovers([tmp_path / "other.fits"]) == [temporary]        # other things that are made in this folder
 
 
+def test_whoever_writes_next_removes_them(tmp_path: Path, writer: subprocess.Popen[str]) -> None:
+    """All programs write in this way; gpu_compare, gpu_simulate and gpu_psf left such files for ever."""
+    (temporary,) = tmp_path.iterdir()
+    with atomic(tmp_path / "picture.png"):
+        assert temporary.exists()
+    writer.kill()
+    writer.wait()
+    subprocess.run([sys.executable, "-c", "import sys; from gpu_extract.io.atomic import write_text; "
+                    "write_text(sys.argv[1], '')", str(tmp_path / "picture.png")], check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["picture.png"]
+
+
 def test_a_zombie_writes_no_more(tmp_path: Path, writer: subprocess.Popen[str]) -> None:
     (temporary,) = tmp_path.iterdir()
     writer.kill()

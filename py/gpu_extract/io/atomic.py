@@ -2,7 +2,8 @@
 
 A file is written under a unique name in the same folder, with the same extension (so that
 whoever looks at the extension is not misled), forced to disk, then renamed; the rename is
-forced to disk too. A failure of any kind removes the temporary file and leaves an existing file unchanged.
+forced to disk too. A failure of any kind removes the temporary file and leaves an existing file unchanged. What a
+killed process has left is removed by the next one that writes into the folder.
 """
 import errno
 import json
@@ -15,11 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpu_extract.errors import FileName, InputError, OutputError, check_local, file_name
+from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.whose import NAME_MAX, held, host, this_process
 
 FITS_ENDINGS = (".fits", ".fits.gz")
 Commit = Callable[[], None]
 Named = Iterable[tuple[str, str | None]]        # options and their files
+_tidied: set[Path] = set()         # folders from which this process has removed what killed runs left
 
 
 def at_once() -> None:
@@ -36,6 +39,10 @@ def atomic(path: FileName, commit: Commit = at_once) -> Iterator[Path]:
     check_target(path)
     target = Path(os.path.realpath(path))
     temporary = temporary_name(target)
+    if target.parent not in _tidied:
+        _tidied.add(target.parent)
+        with suppress(OSError):
+            remove_leftovers([target])
     try:
         try:
             with held(temporary):
