@@ -103,7 +103,9 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
         task = replace(task, left_out=task.left_out | np.broadcast_to(columns, task.pixels.value.shape).ravel())
         state = iterate(task, state, LATE, shapes=True)
     task, state, ground = fit_ground(task, state, pixels, ground, continuum=config.continuum, errors=LATE[-1:])
-    task = _chosen(task, state)
+    before, task = task.firm, _chosen(task, state)
+    if (before & ~task.firm).any():             # a spot that is not to move the traces has moved them
+        state = iterate(task, state, LATE[-1:], shapes=True)
     check_lines(task, state, (lines, chosen), pixels, light)
     nline, status = _fibres(task, state)
     good = status == Status.FITTED
@@ -124,6 +126,9 @@ def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tu
     x, y = centres(spots, now)
     ny, nx = frame.start.shape
     spots = spots.cut((x > -0.5) & (x < nx - 0.5) & (y > -0.5) & (y < ny - 0.5))
+    if not len(spots):
+        raise BundleError(f"no line can be fitted: {len(close)} of the list are within {APART:g} pixels of another, "
+                          "and no other is on the CCD; give a list of single lines, or a nearer starting PSF")
     rows = np.rint(centres(spots, now)[1]).astype(int) - pixels.y0
     reach = frame.start.stamp[0] // 2 + MARGIN
     needed = np.zeros(len(pixels.stored), bool)

@@ -13,6 +13,7 @@ from gpu_psf.tail import with_tail
 
 RIM = 4                  # pixels around the cut-out, in addition to a stamp
 FAINT = 1e-4             # of the light of a line: fainter lines that cannot be separated from it are nothing beside it
+SAME = 0.02              # pixels: closer lines are one, for which lists have different digits
 SAMPLES = 48             # wavelengths at which a series is sampled to be fitted by another one
 
 
@@ -101,7 +102,8 @@ def psf_of(frame: Frame, now: Parameters) -> PsfModel:
 def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple[IntArray, IntArray]:
     """Numbers of the lines that fall on the CCD, and of those among them that cannot be separated from a neighbour.
 
-    apart: pixels that two lines must be apart; lines that are nothing beside a nearer one are in neither
+    apart: pixels that two lines must be apart; lines that are nothing beside a nearer one are in neither, nor are all
+        but the strongest of those in one place
     """
     low, high = frame.range
     inside = np.flatnonzero((lines.wave > low) & (lines.wave < high))
@@ -117,6 +119,8 @@ def lines_of(frame: Frame, now: Parameters, lines: Lines, apart: float) -> tuple
     np.fill_diagonal(near, False)
     strength = lines.strength[inside]
     nothing = strength < FAINT * strength[:, np.newaxis]        # the second beside the first
+    first = np.argsort(np.argsort(-strength, kind="stable"))    # of equal ones the first in the list
+    nothing |= (np.abs(np.subtract.outer(y, y)) < SAME) & (first > first[:, np.newaxis])
     close, lost = (near & ~nothing).any(axis=1), (near & nothing).any(axis=0)
     return inside[~lost], inside[close & ~lost]
 

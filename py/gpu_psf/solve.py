@@ -182,7 +182,8 @@ def step_from(task: Task, state: State, curved: Curvature) -> tuple[State, float
     """
     scene, known = scene_of(task, state, shapes=curved.shapes), curved.known
     pull = gradient(scene) - known @ away(state.now, task.start, scene.size)
-    before = state.chi2 + _known(task, state.now, known)
+    counts = _of_firm(task, state)
+    before = _chi2_on(state, counts) + _known(task, state.now, known)
     own = np.diag(curved.matrix)
     if not (own > 0).all():            # light that outshines the spots; the checks of lines and light report it
         return state, 0.0
@@ -198,9 +199,25 @@ def step_from(task: Task, state: State, curved: Curvature) -> tuple[State, float
         if not _sensible(task, now, step):
             continue
         tried = look(task, now, state.weight, state)
-        if tried.chi2 + _known(task, now, known) <= before + 1e-6 * before:
+        if _chi2_on(tried, counts) + _known(task, now, known) <= before + 1e-6 * before:
             return tried, float(pull @ step)
     return state, 0.0
+
+
+def _of_firm(task: Task, state: State) -> np.ndarray:
+    """The pixels, (npixel,) bool, in which firm spots have as much light as the others or more.
+
+    Only these judge a step. It does not look at the other spots, which may fit worse where traces and shapes are right.
+    """
+    if task.firm.all():
+        return np.ones(state.weight.shape, bool)
+    firm, others = (project(task.pixels, state.stamps, np.abs(np.where(which, state.flux, 0.0))).ravel()
+                    for which in (task.firm, ~task.firm))
+    return np.asarray(firm >= others)
+
+
+def _chi2_on(state: State, counts: np.ndarray) -> float:
+    return float((state.weight * state.residual**2)[counts].sum())
 
 
 def _known(task: Task, now: Parameters, known: Array) -> float:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.data import Array
-from gpu_psf.data import Lines, Pixels
+from gpu_psf.data import Lines, Pixels, Spots
 from gpu_psf.light import expected_light
 from gpu_psf.prepare import parameters_of
 from gpu_psf.register import explained
@@ -18,6 +18,7 @@ BRIGHT = 20.0               # signal to noise of a spot whose core is checked
 CORE, ODD = 0.25, 0.3       # share of a spot's peak that bounds its core; largest share of odd pixels in cores
 WRONG = 0.15                # largest relative error of the model beyond noise
 TOLD, FEW = 10.0, 5         # signal to noise of a spot that measures a shift; spots that an arc needs
+TURNS, KNOWN = 10, 1e-6     # iterations for the shifts of arcs; share of the best known one from which on one is known
 SHIFT = 0.25                # largest shift of arcs against each other, in widths of spots
 APART = 6                   # rows between a line and a place without one
 EMPTY = 0.6                 # share of the distance of two fibres: a place is dark if no fibre is nearer
@@ -103,8 +104,8 @@ def check_cores(task: Task, state: State) -> None:
 def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
     """Shifts (x, y) of arcs against each other in pixels, 0 where they may be noise; and the same in widths of spots.
 
-    A spot's shift is the projection of its residuals on its derivatives, with no pixel left out. The median over spots
-    is insensitive to odd ones. Arcs with too few bright spots are not counted, and do not affect the others.
+    A spot's shift is the projection of its residuals on its derivatives, with no pixel left out. Arcs with too few
+    bright spots are not counted, and do not affect the others.
     """
     stamps, spots = state.stamps, task.spots
     variance = (task.pixels.read_variance + np.maximum(project(task.pixels, stamps, state.flux), 0.0)).ravel()
@@ -117,11 +118,34 @@ def arcs_apart(task: Task, state: State) -> tuple[Array, Array]:
     arcs = [mine for mine in arcs if mine.sum() >= FEW]
     if len(arcs) < 2:
         return np.zeros(2), np.zeros(2)
-    shifts = np.array([np.median(pull[mine] / known[mine], axis=0) for mine in arcs])
-    errors = np.array([np.sqrt(0.5 * np.pi / known[mine].sum(axis=0)) for mine in arcs])
-    apart = np.ptp(shifts, axis=0)
-    apart = np.where(apart > 6 * np.sqrt(2) * errors.max(axis=0), apart, 0.0)
+    told = np.any(arcs, axis=0)
+    mine, of_arc = spots.cut(told), np.array(arcs, dtype=np.float64)[:, told]
+    apart = np.array([_most_apart(mine, of_arc, pull[told, n] / known[told, n], known[told, n]) for n in (0, 1)])
     return apart, apart / np.median(np.array(stamps.sigma), axis=1)
+
+
+def _most_apart(spots: Spots, arcs: Array, shift: Array, weight: Array) -> float:
+    """The largest shift of two arcs against each other that is not noise, from spots' shifts against the fit.
+
+    arcs: (narc, nspot) 1 for the spots of each arc; shift, weight: (nspot,) pixels, and their inverse variance
+
+    Where arcs have different lines, traces bend towards those of either and hide a part of the shift, or all of it. So
+    what a trace can do is taken out of `arcs`, and what is left is fitted to the shifts. Sums of absolute values are
+    minimised: odd spots then hardly count.
+    """
+    free = arcs.copy()
+    for fibre in np.unique(spots.fibre):
+        own = spots.fibre == fibre
+        root, basis = np.sqrt(weight[own]), spots.trace[own]
+        free[:, own] -= (basis @ np.linalg.lstsq(basis * root[:, np.newaxis], (arcs[:, own] * root).T)[0]).T
+    by, less = np.zeros(len(arcs)), weight
+    for _ in range(TURNS):
+        by = np.linalg.pinv((free * less) @ free.T, rcond=KNOWN, hermitian=True) @ (free @ (less * shift))
+        less = weight / np.maximum(np.sqrt(weight) * np.abs(shift - by @ free), 1.0)
+    error = 0.5 * np.pi * np.linalg.pinv((free * weight) @ free.T, rcond=KNOWN, hermitian=True)
+    own, apart = error.diagonal(), np.abs(np.subtract.outer(by, by))
+    noise = 6 * np.sqrt(np.maximum(np.add.outer(own, own) - 2 * error, 0.0))
+    return float(np.where(apart > noise, apart, 0.0).max())
 
 
 def check_arcs(task: Task, state: State) -> None:
