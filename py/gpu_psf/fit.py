@@ -8,14 +8,14 @@ from scipy.linalg import LinAlgError
 
 from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_psf.background import background, continuum_series, fit_ground
-from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels
+from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
 from gpu_psf.light import expected_light
 from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, parameters_of, traces_at
 from gpu_psf.prior import measured_alone
 from gpu_psf.register import best_shift, clear_light, scores
 from gpu_psf.series import legendre
 from gpu_psf.solve import State, Task, first_look, iterate
-from gpu_psf.sound import COVERED, BundleError, check_fit, check_lines
+from gpu_psf.sound import COVERED, BundleError, check_fit, check_lines, hidden
 from gpu_psf.stamps import centres, make_stamps
 from gpu_psf.unlisted import light_of_no_line
 
@@ -92,8 +92,9 @@ def _fit_bundle(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int
     task = _chosen(task, state)
     check_lines(task, state, (lines, chosen), pixels, light)
     beside, unlisted = light_of_no_line(task, state, pixels)
-    if unlisted:
-        task = replace(task, left_out=task.left_out | beside)
+    bright = _beyond_all(task, state)
+    if unlisted or bright.any():
+        task = _without(replace(task, left_out=task.left_out | beside), state, bright)
         state = iterate(task, state, EARLY, shapes=False)
     ground = background(task, state, pixels, continuum=config.continuum != "none")
     task = replace(task, background=ground.light)
@@ -139,6 +140,28 @@ def _task(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, which: tu
         odd = make_spots(frame, lines, close, len(pixels.value))
         left_out[make_stamps(frame, odd, now, pixels).place] = True
     return Task(frame, pixels, spots, np.ones(len(spots), bool), left_out, np.zeros(pixels.value.size), now, close=odd)
+
+
+def _beyond_all(task: Task, state: State) -> np.ndarray:
+    """Which spots, (nspot,) bool, have a saturated core and ODD times the light of any firm spot.
+
+    No firm spot tells their wings as well as these would have to be known. Chi squared and the model's error would be
+    theirs, and the spots beside them would be wrong. A masked core alone leaves the light uncertain, not that high.
+    """
+    least = state.flux - SIGNAL * np.sqrt(np.where(np.isfinite(state.variance), state.variance, 0.0))
+    brightest = state.flux[task.firm].max(initial=0.0)
+    return np.asarray(hidden(task, state) & ~task.firm & (least > ODD * brightest))
+
+
+def _without(task: Task, state: State, chosen: np.ndarray) -> Task:
+    """The task without the pixels of some spots, of which the tails count."""
+    if not chosen.any():
+        return task
+    left_out, spots = task.left_out.copy(), task.spots.cut(chosen)
+    left_out[state.stamps.place[chosen]] = True
+    close = spots if task.close is None else Spots(*(np.concatenate(parts) for parts in zip(
+        vars(task.close).values(), vars(spots).values(), strict=True)))
+    return replace(task, left_out=left_out, close=close)
 
 
 def _hot_columns(task: Task, state: State) -> np.ndarray:

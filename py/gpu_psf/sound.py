@@ -40,7 +40,7 @@ def check_fit(task: Task, state: State, whole: Pixels, reach: tuple[float, float
 
 
 def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole: Pixels, light: Array) -> None:
-    """Raise BundleError where lines and light do not match.
+    """Raise BundleError where lines and light do not match. Light on hidden spots says nothing.
 
     what: all lines, and which were to be fitted; light: the clear light of the whole bundle
     """
@@ -50,10 +50,10 @@ def check_lines(task: Task, state: State, what: tuple[Lines, np.ndarray], whole:
         first, which = np.unique(lines.listed[chosen], return_index=True, return_inverse=True)[1:]
         seen, strength = np.bincount(which, seen) > 0, strength[first]
     brighter = strength >= np.median(strength)
-    lit = np.zeros(whole.value.size, bool)
-    firm = task.spots.cut(task.firm)
-    lit[make_stamps(task.frame, firm, state.now, whole).place] = True
-    share, covered = seen[brighter].mean(), explained(light, lit.reshape(light.shape))
+    lit, unknown = np.zeros((2, *light.shape), bool)
+    for where, which in ((lit, task.firm), (unknown, hidden(task, state) & ~task.firm)):
+        where.ravel()[make_stamps(task.frame, task.spots.cut(which), state.now, whole).place] = True
+    share, covered = seen[brighter].mean(), explained(np.where(unknown, 0.0, light), lit)
     if share < SEEN and covered < LIGHT:
         raise BundleError(f"{int(seen.sum())} of {len(seen)} lines of the list are seen, with {100 * covered:.0f} % of "
                           f"the bright light; {100 * SEEN:.0f} % of the brighter lines or {100 * LIGHT:.0f} % of the "
@@ -75,6 +75,13 @@ def check_spots(task: Task, state: State) -> None:
     if like < LIKE * expected.sum():
         raise BundleError(f"{like} of {int(expected.sum())} spots look as the others of their line and fibre let "
                           f"expect, {100 * LIKE:.0f} % must: give the list of this lamp, or a nearer starting PSF")
+
+
+def hidden(task: Task, state: State) -> np.ndarray:
+    """Which spots have much of their light on masked pixels, such as saturated ones, (nspot,)."""
+    shape = np.maximum(state.stamps.image[:, 0], 0.0).reshape(len(task.spots), -1)
+    good = np.isfinite(task.pixels.read_variance.ravel())[state.stamps.place]
+    return np.asarray((shape * good).sum(axis=1) <= COVERED * shape.sum(axis=1))
 
 
 def _usable(task: Task, state: State) -> np.ndarray:

@@ -72,7 +72,7 @@ def _place(pixels: Pixels, corner: tuple[IntArray, IntArray], stamp: tuple[int, 
     row = np.clip(corner[1] - pixels.y0, 0, len(pixels.stored) - stamp[0])[:, np.newaxis] + np.arange(stamp[0])
     first = (spots.exposure[:, np.newaxis] * ny + pixels.stored[row]) * nx
     first = first + np.clip(corner[0] - pixels.x0, 0, nx - stamp[1])[:, np.newaxis]
-    return (first[:, :, np.newaxis] + np.arange(stamp[1])).reshape(len(row), -1)
+    return (first[:, :, np.newaxis] + np.arange(stamp[1])).reshape(len(row), stamp[0] * stamp[1])
 
 
 def project(pixels: Pixels, stamps: Stamps, flux: Array) -> Array:
