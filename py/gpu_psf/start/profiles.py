@@ -26,6 +26,8 @@ SMEAR = 0.4              # largest motion of a trace within a block of rows, pix
 MOST_BLOCKS = 160
 BRIGHT = 15.0            # signal to noise of a block's profile that determines a shape
 CLIP = 5.0
+HIGH = 3.0               # times the highest pixel of a block: the peak of a profile, at most
+ALONE = 0.3              # pixels by which a trace may leave the common bend where it is not seen
 DEGREE, WIDTH_DEGREE = 4, 1      # in y, of traces and widths
 
 
@@ -103,6 +105,7 @@ def _fit_block(profile: Array, noise: Array, x: Array, sigma: float) -> tuple[Ar
         width = np.clip(found[2:3 * n:3], np.maximum(0.8 * width, sigma / 3), np.minimum(1.25 * width, 3 * sigma))
     errors = 1 / np.sqrt(np.maximum(normal.diagonal()[1:3 * n:3], 1e-300))
     seen = (light > 0) & (centre > -0.5) & (centre < nx - 0.5) & (errors < width)
+    seen &= light < HIGH * np.sqrt(2 * np.pi) * width * profile.max()       # others went astray, beside masked columns
     return light, centre, width, np.where(seen, errors, np.inf)
 
 
@@ -136,7 +139,8 @@ def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int]) -> Trac
     """Series in y of centres and widths.
 
     A trace is the common bend plus its own series, of DEGREE if its blocks determine it, or of fewer terms if it is
-    faint or cut off by the CCD's edge, so that it never leaves the path of its neighbours.
+    faint or cut off by the CCD's edge. Where it is not seen, as in a masked amplifier, it is held to the common bend.
+    So it never leaves the path of its neighbours.
     """
     ny, n = shape[0], len(found.place)
     y = np.arange(ny, dtype=float)
@@ -150,7 +154,9 @@ def fit_traces(found: Found, profiles: Profiles, shape: tuple[int, int]) -> Trac
         bright = known & (profiles.error[:, i] < profiles.sigma[:, i] / BRIGHT)
         terms = min(DEGREE + 1, max(int(np.count_nonzero(bright)) // 3, 1)) if bright.any() else 1
         weight = np.where(known, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)
-        own, error[i] = _robust(argument, profiles.x[:, i] - path[i], weight, terms)
+        apart = np.where(known, profiles.x[:, i] - path[i], 0.0)
+        own = _robust(argument, apart, np.where(known, weight, 1 / ALONE) if bright.any() else weight, terms)[0]
+        error[i] = _robust(argument, apart, weight, terms)[1]
         coeff[i, :terms] += own
         wterms = min(WIDTH_DEGREE + 1, max(int(np.count_nonzero(bright)) // 4, 1))
         weight = np.where(bright, 1 / np.hypot(profiles.error[:, i], 0.02), 0.0)

@@ -7,6 +7,7 @@ import numpy as np
 from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.spots import centres
+from gpu_psf.prepare import SAME
 from gpu_psf.start import identify
 from gpu_psf.start.count import Slit, match_fibres, may_be_missing
 from gpu_psf.start.lines import Pairs, Seen, isolated, line_width, seen_lines, select_lines
@@ -67,6 +68,7 @@ def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known,
             _check_light(name, image)
     traces, across = _traces(flat, arc, known, slit, tell)
     shape = (flat if flat is not None else arc).shape          # type: ignore[union-attr]
+    lines = _single(lines, known, shape[0])
     seen, width = (None, float("nan"))
     if arc is not None:
         width = line_width(arc, traces)
@@ -76,6 +78,18 @@ def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known,
     widths = _widths(seen, lines, solution, traces, width)
     psf = make_psf(traces, solution, widths, shape, bundles=None if slit is None else slit.number)
     return Start(psf, traces, solution, solution.rms, used, float(np.median(widths[:, 0])), (across, along))
+
+
+def _single(lines: Array, known: Known, ny: int) -> Array:
+    """The lines (ascending) without those that are listed again, with other digits, as in gpu_psf fit."""
+    if known.psf is not None:
+        low, high = known.psf.wavelength_range
+    elif known.range is not None:
+        low, high = known.range.first, known.range.last
+    else:
+        return lines
+    again = np.diff(lines, prepend=-np.inf) < SAME * abs(high - low) / ny
+    return np.asarray(lines[~again], np.float64)
 
 
 def _check_light(name: str, image: Image) -> None:
