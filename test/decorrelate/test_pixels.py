@@ -167,6 +167,26 @@ def test_a_direction_of_which_next_to_nothing_is_left_takes_nothing_elsewhere(se
     assert not made.weak.any()
 
 
+@pytest.mark.parametrize("own", [0.0, 1e-17])
+def test_a_column_with_a_dim_pixel_of_its_own_may_take_it(own):
+    """Two neighbours on one bright pixel; one also has `own` of its length on a dim one, which a bin shares with it.
+
+    In exact arithmetic this neighbour takes the dim pixel and half of the bin's ivar, however little it has there. No
+    spot is known so well, hence the flag. Without `own` one neighbour depends on the other, and the bin is known.
+    """
+    rows = np.array([[1.0, 1.0, 0.0, 3.0], [0.0, own, 1e-8, 5e-8], [0.0, 0.0, 1e-8, 5e-8]])
+
+    def ask(less=None, moved=0.0, way=0):
+        whole = rows * (1.0 + moved * (np.random.default_rng(way).integers(0, 2, rows.shape) * 2 - 1))
+        tail = whole[:, 2:] if less is None else whole[:, 2:] - whole[:, :2] @ less
+        pieces = [turning.Piece(np.column_stack([whole[:, :2], tail]), 2)]
+        return pixels.Patch(turning.fewer_rows(pieces, 2), np.array([0]), 1, lambda: _most_rows(iter(pieces), 2))
+
+    made = pixels.decorrelate(ask)
+    assert made.weak.tolist() == [own > 0.0]
+    assert abs(made.sums[0] ** 2 / 2e-16 - 1) < 10 * EPS
+
+
 def test_columns_on_too_few_pixels_depend_on_each_other_whatever_rounding_does():
     """Three columns of neighbours lie on two pixels, of two pieces, and one beside them: at most three can be
     independent."""

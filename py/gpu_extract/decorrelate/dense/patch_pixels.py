@@ -1,6 +1,6 @@
 """The whitened pixels of a patch of a bundle, with the spots of its bins: the input of dense.pixels."""
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class PatchPixels:
         places = (fibre[order], column[order]), (fibre[mine], column[mine])
         numbers = column[mine] - (bins[0] - start)
         pieces, tail = partial(_pieces, spots, places, np.sqrt(ivar), light), len(numbers) + 1
-        return Patch(fewer_rows(pieces(less), tail), numbers, bins[1] - bins[0], lambda: _most_rows(pieces(), tail))
+        return Patch(fewer_rows(pieces(less), tail), numbers, bins[1] - bins[0], cache(lambda: _most_rows(pieces(), tail)))
 
     def _box(self, spots: Spots, inside: np.ndarray) -> tuple[slice, slice]:
         """The pixels of the CCD that those spots may touch."""

@@ -84,12 +84,13 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
     the n-th way. ask(less=by) is the patch with multiples (columns, tail) of other fibres' columns subtracted from the
     tail
 
-    A column of A_around with a remainder below SURE of its length, but above NONE, may reach a row or may be rounding
-    of the spots. Bins that this choice moves by more than MOVED are weak. If a remainder is below CLEAR, or the fibre's
+    A column of A_around with a remainder below SURE of its length may reach a row or may be rounding of the spots; one
+    below NONE, if pixels are enough for it to be independent of the others. Bins that this choice moves by more than
+    MOVED are weak. If a remainder is below CLEAR, or the fibre's
     own bins are distinguished by less, the spots are also changed by their possible rounding: bins that this moves too
     far are weak (`_by_rounding`). Beside any weak bin, bins are weak if their `raised` is above ALMOST times the limit.
     """
-    made, around = _made(ask)
+    made, around = _made(ask, every=True)
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
     if min(around.least, made[0].raised.max(initial=1.0) ** -0.5) < CLEAR:
         weak |= _by_rounding(ask, made[0]._replace(weak=weak), around) & (made[0].sums != 0.0)
@@ -134,9 +135,10 @@ def quickly(ask: Callable[..., Patch], *, again: bool = True) -> Rooted:
     return _made(ask, again=again)[0][0]
 
 
-def _made(ask: Callable[..., Patch], *, again: bool = True) -> tuple[list[Rooted], Around]:
+def _made(ask: Callable[..., Patch], *, again: bool = True, every: bool = False) -> tuple[list[Rooted], Around]:
     """The results for a patch, one for each way in which `rows_beyond` takes columns around, and the outcome for these.
 
+    every: whether as many columns as can be independent are one of the ways (`rows_beyond`)
     again: whether to take a second look. Where little is left of a column around, rounding turns the direction it
     takes away. The tail is then replaced by what those columns leave of it, pixel by pixel (`Left.fit`). Next to
     nothing of it is left in such directions, and none of that gets elsewhere.
@@ -150,9 +152,10 @@ def _made(ask: Callable[..., Patch], *, again: bool = True) -> tuple[list[Rooted
         norms[-tail:] += squares[-tail:]
     np.sqrt(norms, out=norms)
     norms[-1] = 1.0
-    left = rows_beyond(patch.blocks, norms, tail)
+    most = patch.most if every else None
+    left = rows_beyond(patch.blocks, norms, tail, most)
     if again and left.least < CLEAR:
-        left = rows_beyond(ask(less=left.fit(norms, tail)).blocks, norms, tail)
+        left = rows_beyond(ask(less=left.fit(norms, tail)).blocks, norms, tail, most)
     mine, reaching = np.flatnonzero(norms[-tail:-1]), int(np.count_nonzero(norms[:-tail])) - left.dropped
     return ([_spread(_rooted(rows[:, [*mine, -1]], norms[-tail:][mine]), patch.own[mine], patch.size)
              for rows in left.ways], Around(left.least, reaching, left.dropped == 0, patch.most))

@@ -1,7 +1,7 @@
 """Orthogonal transformations of whitened spots: to an equivalent set of fewer rows, and to the rows that some columns
 do not reach. See dense.pixels. A set of rows is "turned" when such a transformation is applied to it."""
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -120,14 +120,17 @@ def _unless(norms: Array) -> Array:
     return np.where(norms > 0.0, norms, 1.0)
 
 
-def rows_beyond(blocks: list[Block], norms: Array, tail: int) -> Left:
+def rows_beyond(blocks: list[Block], norms: Array, tail: int, most: Callable[[], int] | None = None) -> Left:
     """The tail, turned, in the rows that the columns around do not reach.
 
-    norms: (columns + tail,) lengths, 1 for light; all columns are scaled to length 1
+    norms: (columns + tail,) lengths, 1 for light; all columns are scaled to length 1; most: how many columns
+    around can be independent at most, None if that is not wanted
 
     The result also has the least remainder of a column around that reaches a row, and the number of dropped columns:
     those of which no more than SURE is left, columns of length 0 excepted. They may be rounding, and count as reaching
-    no row. If more than NONE is left of any, a second way takes these as they are.
+    no row. If more than NONE is left of any, a second way takes these as they are. Another takes as many as there can be
+    by `most`: a column may have less than NONE of its length on a dim pixel. Where no other column has more there, this
+    is not rounding (`_turned`), and the column takes that pixel.
 
     SOME columns around are turned at a time, with the rows that contain them. Columns of which more than MUCH is left
     are then finished. The others wait for the end, when the largest are taken first. So memory holds only columns that
@@ -160,8 +163,12 @@ def rows_beyond(blocks: list[Block], norms: Array, tail: int) -> Left:
         waiting, columns = some - over, columns[over:]
         left = np.zeros((waiting + len(turned), left.shape[1] - over))
         left[:waiting, :triangle.shape[1] - over], left[waiting:] = triangle[over:, over:], turned[:, over:]
-    ways = [turned[:, rank:].T for rank in sorted({over, int(np.count_nonzero(pivots > NONE))})]
     dropped = some - over - int(np.count_nonzero(norms[:count] == 0.0))
+    ranks = {over, int(np.count_nonzero(pivots > NONE))}
+    if most is not None and dropped:
+        reaching = int(np.count_nonzero(norms[:count])) - dropped
+        ranks.add(min(over + most() - reaching, int(np.count_nonzero(pivots))))
+    ways = [turned[:, rank:].T for rank in sorted(ranks)]
     return Left(ways, float(pivots[:over].min(initial=1.0)), dropped, steps)
 
 
