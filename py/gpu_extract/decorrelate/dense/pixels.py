@@ -110,23 +110,24 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.
 
     More than SURE is left of each column around that reaches a row, and rounding changes what it takes away by less
     than a fiftieth. If all columns reach a row, or if there are too few pixels for the others to be independent, bins
-    move in proportion to rounding, and a few ways show how far. The limit is then BY_LITTLE. Further ways are tried if
-    the first one leaves open whether bins are weak that are not weak otherwise. A bin beside one that moves too far is
-    weak if it moves by BY_ROUNDING and its `raised` is above WHOLE.
+    move in proportion to rounding, and a few ways show how far. Further ways are tried if the first one leaves open
+    whether bins are weak that are not weak otherwise.
 
-    Otherwise rounding decides what is taken away, and one way may show a thousandth of the effect of another. The limit
-    is then BY_ROUNDING, and a bin beside one that moves too far is weak if its `raised` is above WHOLE. No second look
-    is taken (`_made`), because it would hide the effect of rounding.
+    Otherwise rounding decides what the other columns take away, which the test hides while these reach no row. All ways
+    are then tried, each also with as many columns as can be independent, which take another direction away each time.
+    No second look is taken (`_made`), because it would hide the effect of rounding.
+
+    A bin is weak if one of the ways moves it by BY_LITTLE. A bin beside such a bin is weak if it moves by BY_ROUNDING
+    and its `raised` is above WHOLE.
     """
     certain, hardly = around.certain(), made.raised > WHOLE
-    one = quickly(partial(ask, moved=ROUNDING), again=certain)
-    doubtful, far = moved(made, one, *BY_ROUNDING), moved(made, one, *BY_LITTLE)
-    if not certain:
-        return doubtful | (_near(doubtful) & hardly)
-    if ((doubtful | (_near(far) & hardly)) & ~far & ~made.weak).any():
-        for n in range(1, WAYS):
-            one = quickly(partial(ask, moved=ROUNDING, way=n))
-            doubtful, far = doubtful | moved(made, one, *BY_ROUNDING), far | moved(made, one, *BY_LITTLE)
+    doubtful = far = np.zeros(len(made.sums), dtype=bool)
+    for n in range(WAYS):
+        ways, _ = _made(partial(ask, moved=ROUNDING, way=n), again=certain, every=not certain)
+        doubtful = doubtful | moved(made, ways[0], *BY_ROUNDING)
+        far = np.any([far, *(moved(made, one, *BY_LITTLE) for one in ways)], axis=0)
+        if certain and not ((doubtful | (_near(far) & hardly)) & ~far & ~made.weak).any():
+            break
     return far | (_near(far) & hardly & doubtful)
 
 
