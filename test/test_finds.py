@@ -7,6 +7,12 @@ from problems import make
 
 # what was wrong -> how the seed was drawn; if it draws another problem, the find must be made again
 FINDS = {
+    "neighbours that have 1e-17 of their light on a dim pixel alone, and take it: 0.21 sigma, and no flag":
+        "seed 3002385: random, v2, 6 x 18 bins of 0.8 A, 95.29% masked",
+    "a bin that a direction without information touches by 3e-12, C_jj icov_jj of 2e15 taken for 9e6, no flag":
+        "seed 3001033: random, tails, 6 x 20 bins of 0.8 A, 95.05% masked",
+    "bins with up to 0.96 of their information, flagged since one of the columns around may be rounding":
+        "seed 3000776: block, gh2, 3 x 15 bins of 0.2 A, 35.19% masked",
     "bins that the reference in double precision divided by zero for, where as many digits as it takes are needed":
         "seed 3002640: one, r0, 2 x 27 bins of 0.6 A, 27.65% masked",
     "bins with 0.37 of their information, flagged since a column around that no pixel is left for was called rounding":

@@ -57,6 +57,23 @@ def test_pixels_tell_two_bins_apart_up_to_the_limit(raised: float, weak: bool) -
     assert made.weak.tolist() == [weak, weak]
 
 
+@pytest.mark.parametrize("touch", [0.0, 3e-12])
+def test_a_bin_that_a_direction_without_information_touches(touch: float) -> None:
+    """Two bins differ by 1e-20 on a dim pixel, and by `touch` of a third: its C_jj icov_jj is (touch / 1e-20)^2.
+
+    A direction counts as 1e-15 at least, hence this as 1e7, below the limit. The touch is there however spots are
+    rounded.
+    """
+    spots = np.array([[1.0, 0.0, touch], [0.0, 1.0, 1.0], [0.0, 0.0, 1e-20]])
+    rows = np.column_stack([spots, spots @ [100.0, 120.0, 90.0]])
+
+    def ask(moved: float = 0.0, way: int = 0) -> Patch:
+        signs = np.random.default_rng(way).integers(0, 2, rows.shape) * 2 - 1
+        return Patch([Block(rows * (1.0 + moved * signs), 0)], np.arange(3), 3, int)
+
+    assert decorrelate(ask).weak.tolist() == [touch > 0.0, True, True]
+
+
 def test_a_chain_of_bins_is_not_told_by_its_pivots() -> None:
     """Gaussian spots on a fine grid: all pivots are far above SAFE, on both sides of the limit."""
     said = []

@@ -182,4 +182,6 @@ def _rooted(factor: Array, keep: np.ndarray, x: Array, *, start: int) -> Made:
     v, sigma, u = singular(factor.T)
     u[:, ~keep] = 0.0
     product = v.T @ (factor.T @ np.where(keep, x, 0.0))
-    return Rooted(*root_of(sigma, u, product), np.zeros(len(keep)), np.zeros(len(keep), dtype=bool)), start
+    root, sums, made = root_of(sigma, u, product)
+    none = np.zeros(len(keep))
+    return Rooted(root, sums, made, none, none, none > 0.0), start

@@ -52,7 +52,8 @@ class PatchPixels:
         places = (fibre[order], column[order]), (fibre[mine], column[mine])
         numbers = column[mine] - (bins[0] - start)
         pieces, tail = partial(_pieces, spots, places, np.sqrt(ivar), light), len(numbers) + 1
-        return Patch(fewer_rows(pieces(less), tail), numbers, bins[1] - bins[0], cache(lambda: _most_rows(pieces(), tail)))
+        most = cache(lambda: _most_rows(pieces(), tail))
+        return Patch(fewer_rows(pieces(less), tail), numbers, bins[1] - bins[0], most)
 
     def _box(self, spots: Spots, inside: np.ndarray) -> tuple[slice, slice]:
         """The pixels of the CCD that those spots may touch."""

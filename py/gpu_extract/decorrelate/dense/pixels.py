@@ -28,6 +28,8 @@ WAYS = 3         # random changes that are tried in that case
 NEXT = 2         # what moves a bin may also move bins up to this distance,
 WHOLE = 1e5      # except bins whose C_jj icov_jj is no larger than that of whole ones (doc/method.md, "Weak bins")
 ALMOST = 0.1     # of UNKNOWN: beside a weak bin C_jj icov_jj may be ten times too small, as directions count as NONE
+TOUCHED = 1e-12  # of a lost direction in a bin: at least 1e6, ten times WHOLE, is its C_jj icov_jj then,
+STABLE = 0.1     # if rounding of the spots changes it by less than this share: a touch by rounding would be another
 CLEAR = 1e-6     # a column with a larger remainder is known to more digits than needed
 GRADED = 1e4     # ratio of columns' lengths from which on Jacobi rotations are used: below, errors are 1e-11 of each
 
@@ -47,16 +49,17 @@ class Patch(NamedTuple):
 
 
 class Rooted(NamedTuple):
-    """The result for one fibre's bins: Q (n, n), its row sums (n,), Q x (n,), C_jj icov_jj (n,), and whether they are
-    weak, (n,) bool.
+    """The result for one fibre's bins: Q (n, n), its row sums (n,), Q x (n,), C_jj icov_jj (n,), how far directions
+    without information touch them (n,), and whether they are weak, (n,) bool.
 
-    If icov was sufficient, the last two are 0: no bin is weak.
+    If icov was sufficient, the last three are 0: no bin is weak.
     """
 
     root: Array
     sums: Array
     product: Array
     raised: Array
+    touched: Array
     weak: np.ndarray
 
 
@@ -118,17 +121,20 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.
     No second look is taken (`_made`), because it would hide the effect of rounding.
 
     A bin is weak if one of the ways moves it by BY_LITTLE. A bin beside such a bin is weak if it moves by BY_ROUNDING
-    and its `raised` is above WHOLE.
+    and its `raised` is above WHOLE. So is a bin that a direction without information touches alike, however the spots are
+    rounded: its C_jj icov_jj, in which the direction counts as NONE, may be of any size.
     """
     certain, hardly = around.certain(), made.raised > WHOLE
     doubtful = far = np.zeros(len(made.sums), dtype=bool)
+    lost = made.touched > TOUCHED
     for n in range(WAYS):
         ways, _ = _made(partial(ask, moved=ROUNDING, way=n), again=certain, every=not certain)
         doubtful = doubtful | moved(made, ways[0], *BY_ROUNDING)
+        lost &= np.abs(ways[0].touched - made.touched) < STABLE * made.touched
         far = np.any([far, *(moved(made, one, *BY_LITTLE) for one in ways)], axis=0)
         if certain and not ((doubtful | (_near(far) & hardly)) & ~far & ~made.weak).any():
             break
-    return far | (_near(far) & hardly & doubtful)
+    return far | (_near(far) & hardly & doubtful) | lost
 
 
 def quickly(ask: Callable[..., Patch], *, again: bool = True) -> Rooted:
@@ -164,7 +170,8 @@ def _made(ask: Callable[..., Patch], *, again: bool = True, every: bool = False)
 
 def _spread(made: Rooted, bins: IntArray, size: int) -> Rooted:
     """The same for all bins of a patch, of which only `bins` have light."""
-    out = Rooted(np.zeros((size, size)), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool))
+    sums, product, raised, touched = np.zeros((4, size))
+    out = Rooted(np.zeros((size, size)), sums, product, raised, touched, np.zeros(size, dtype=bool))
     out.root[np.ix_(bins, bins)] = made.root
     for whole, part in zip(out[1:], made[1:], strict=True):
         whole[bins] = part
@@ -182,8 +189,8 @@ def _rooted(rows: Array, norms: Array) -> Rooted:
     length = np.sqrt((u**2) @ (known**2).sum(axis=0))     # of a direction, if its bins were independent
     sigma[sigma <= SURE * length] = 0.0                   # rounding of its bins' columns
     product = v.T @ triangle[:n, n]
-    raised = _raised(scaled)
-    return Rooted(*root_of(sigma, u, np.where(sigma > 0.0, product, 0.0)), raised, raised > UNKNOWN)
+    raised, touched = _raised(scaled)
+    return Rooted(*root_of(sigma, u, np.where(sigma > 0.0, product, 0.0)), raised, touched, raised > UNKNOWN)
 
 
 def moved(one: Rooted, other: Rooted, flux: float, ivar: float) -> np.ndarray:
@@ -220,8 +227,9 @@ def root_of(sigma: Array, u: Array, product: Array) -> tuple[Array, Array, Array
     return spread @ u, spread @ u.sum(axis=1), u.T @ product
 
 
-def _raised(scaled: Array) -> Array:
-    """C_jj icov_jj of bins, infinite if it cannot be known; scaled: R_i with its columns of A scaled to length 1.
+def _raised(scaled: Array) -> tuple[Array, Array]:
+    """C_jj icov_jj of bins, infinite if it cannot be known, and how much of each is in directions of less than NONE;
+    scaled: R_i with its columns of A scaled to length 1.
 
     A direction that is all rounding counts as NONE, so that bins are found that it touches by 1e-10. Rows are rounded
     by 1e-13 at most, and the direction's elements by that times the root of a bin's sum over other directions. So
@@ -229,5 +237,5 @@ def _raised(scaled: Array) -> Array:
     """
     _, sigma, u, info = lapack.dgesdd(scaled)
     if info != 0:
-        return np.full(scaled.shape[1], np.inf)
-    return (1.0 / np.maximum(sigma, NONE) ** 2) @ u**2
+        return np.full(scaled.shape[1], np.inf), np.ones(scaled.shape[1])
+    return (1.0 / np.maximum(sigma, NONE) ** 2) @ u**2, np.sqrt((sigma < NONE) @ u**2)
