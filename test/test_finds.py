@@ -158,6 +158,8 @@ FINDS = {
 
 # the same for fibres with their own pitches and widths, and traces that begin in other rows
 UNEVEN = {
+    "a line beside what the wide band cuts off, 1.8e-8 sigma":
+        "seed 3101969: clean, tiny, 6 x 19 bins of 0.8 A, 0.00% masked",
     "the same with all of it":
         "seed 820024: islands, tiny, 4 x 20 bins of 0.8 A, 92.69% masked",
     "light of a bin two beyond the end, by way of a fibre between, where C of a fibre reaches one: 9e-8 sigma":

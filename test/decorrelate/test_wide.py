@@ -202,3 +202,26 @@ def test_flux_of_bright_light_is_right_to_what_poles_leave(level):
     off = np.abs(found.flux - reference.flux)[:, inner] * error
     assert off.max() < max(1e-8, 1e-10 * float((reference.flux[:, inner] * error).max()))
     np.testing.assert_allclose(found.ivar[:, inner], reference.ivar[:, inner], rtol=1e-9)
+
+
+def test_what_the_band_cuts_off_moves_no_line():
+    """Two lines, 1e6 and -1e6, where the ninth diagonal is 1.1e-8 of the first: the tail allows a band of eight, which
+    moves the flux by 3e-8 sigma or more. What is kept moves it by OF_TAIL of the tail, times two at most."""
+    n, wide_half = 60, 12
+    band = np.zeros((n, wide_half + 1))
+    band[:, 0], band[:, 1], band[:, 9] = 1.0, 0.3, 1.1e-8
+    x = np.zeros(n)
+    x[20:24] = 10.0, -10.0, 10.0, -10.0
+    tails, allowed = 4.0 * np.abs(band).max(axis=0), 5e-8
+
+    def flux(half: int) -> Array:
+        rows = np.where(np.arange(wide_half + 1) <= half, band, 0.0)
+        upper = sum(np.diag(rows[:n - k, k], k) for k in range(wide_half + 1))
+        value, vector = np.linalg.eigh(upper + np.triu(upper, 1).T)
+        return vector @ (np.sqrt(value) * (vector.T @ x))
+
+    kept, most = wide._kept(band, x, tails, allowed), wide.OF_TAIL * allowed
+    assert int(np.argmax(tails <= allowed)) < 9 <= kept
+    assert np.abs(flux(8) - flux(12)).max() > 2 * most
+    assert np.abs(flux(kept) - flux(12)).max() <= 2 * most
+    assert wide._kept(band, x / 100, tails, allowed) < 9

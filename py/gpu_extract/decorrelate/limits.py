@@ -81,9 +81,9 @@ class WideLimits:
     neighbours: change of S by the neighbours that are not eliminated, relative in S's own norm, or 60 eps times the
         condition number if that is larger
     shift: change of the flux by these, in sigma, or the same 60 eps times the condition number
-    tail: what the band cuts off, in S's own norm, or 600 eps times the condition number if that is larger: the flux
-        moves by 0.01 to 0.2 of it (measured). Above S/N 1000 that grows with S/N, as the error of the poles does, of
-        which it is a tenth
+    tail: what the band cuts off, in S's own norm, or 600 eps times the condition number if that is larger. The flux
+        would move by up to 0.36 of it (measured), hence wide.OF_TAIL. Above S/N 1000 that grows with S/N, as the error
+        of the poles does, of which it is a tenth
     pole: what a group of poles may additionally cut off the band, relative to its smallest shift
     Tails, their condition numbers and what poles cut off refer to a diagonal scaled to 1, so that weak bins count
         equally

@@ -15,7 +15,10 @@ from gpu_extract.decorrelate.poles import LADDER, Poles
 from gpu_extract.decorrelate.weak import definite
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.decorrelate.wide.neighbours import count_neighbours
+from gpu_extract.lapack import blas, lapack
 
+OF_TAIL = 0.08    # of what the band may cut off, sigma that it may move the flux: 4e-9; twice that is the most seen
+OF_LIGHT = 3e-12  # and of the S/N, a tenth of what poles leave of bright light
 GAMMAS = 10.0 ** -np.arange(2.0, 10.5, 0.5)
 
 
@@ -76,15 +79,39 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
         if cond <= limits.cond and tails[-1] <= allowed:
-            break
-        if half >= widest or limits.cond < cond < np.inf:
+            kept = _kept(band, sides[:, 1], tails, allowed)
+            if kept < half or half >= widest or tails[-1] == 0.0:
+                break
+            allowed *= OF_TAIL      # it is not known what elements beyond this band move
+        elif half >= widest or limits.cond < cond < np.inf:
             return None
         half = min(half + hw // 2 + int(_farther(tails, allowed)), widest)
         reach = max(reach, half)
     rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
-    half = int(np.argmax(np.maximum.accumulate(tails[::-1])[::-1] <= allowed))
-    band = np.ascontiguousarray(band[:, :half + 1])
-    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[half]), cond, sizes[:half + 1])
+    band = np.ascontiguousarray(band[:, :kept + 1])
+    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[kept]), cond, sizes[:kept + 1])
+
+
+def _kept(band: Array, x: Array, tails: Array, allowed: float) -> int:
+    """The smallest half-band whose tail is `allowed`, and which moves the flux by no more than OF_TAIL of that.
+
+    Elements E beyond a band B = L L' move Q x by some |L^-1 E x| / 2, in sigma (doc/method-banded.md). Of bright light
+    that may be OF_LIGHT of its S/N, a tenth of what poles leave.
+    """
+    fall, last = np.maximum.accumulate(tails[::-1])[::-1], len(tails) - 1
+    half, signal = int(np.argmax(fall <= allowed)), blas.dsbmv(last, 1.0, band.T, x, lower=1) / np.sqrt(band[:, 0])
+    most = max(OF_TAIL * allowed, OF_LIGHT * float(np.abs(signal).max()))
+    while half < last:
+        beyond = band.copy()
+        beyond[:, :half + 1] = 0.0
+        factor = lapack.dpbtrf(band[:, :half + 1].T, lower=1)[0]
+        change = lapack.dtbtrs(factor, blas.dsbmv(last, 1.0, beyond.T, x, lower=1)[:, None], uplo="L")[0]
+        moved = 0.5 * float(np.abs(change).max())
+        if moved <= most:
+            break
+        allowed *= most / moved
+        half = max(int(np.argmax(fall <= allowed)) if fall[-1] <= allowed else last, half + 1)
+    return half
 
 
 def _farther(tails: Array, allowed: float) -> float:
