@@ -7,6 +7,10 @@ from problems import make
 
 # what was wrong -> how the seed was drawn; if it draws another problem, the find must be made again
 FINDS = {
+    "bins told badly, cond 7e5, and what the band of the poles cuts off: 1.7e-8 sigma":
+        "seed 3200701: islands, two, 1 x 91 bins of 0.2 A, 76.02% masked",
+    "the same with all pixels good: 1.6e-8 sigma":
+        "seed 3202213: edges, v2, 1 x 117 bins of 0.4 A, 0.00% masked",
     "neighbours that have 1e-17 of their light on a dim pixel alone, and take it: 0.21 sigma, and no flag":
         "seed 3002385: random, v2, 6 x 18 bins of 0.8 A, 95.29% masked",
     "a bin that a direction without information touches by 3e-12, C_jj icov_jj of 2e15 taken for 9e6, no flag":

@@ -13,6 +13,7 @@ from extraction import dense_normal, moved, normals
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Decorrelated, Image, Normal, PsfModel, Status
 from gpu_extract.decorrelate import banded, dense, wide
+from gpu_extract.decorrelate.poles import LADDER, scaled_poles
 from gpu_extract.decorrelate.wide import neighbours
 from gpu_extract.io.psf import read_psf
 from gpu_extract.solve import solve
@@ -220,8 +221,24 @@ def test_what_the_band_cuts_off_moves_no_line():
         value, vector = np.linalg.eigh(upper + np.triu(upper, 1).T)
         return vector @ (np.sqrt(value) * (vector.T @ x))
 
-    kept, most = wide._kept(band, x, tails, allowed), wide.OF_TAIL * allowed
+    kept, most = wide._kept(band, x, tails, allowed)
+    assert most == wide.OF_TAIL * allowed
     assert int(np.argmax(tails <= allowed)) < 9 <= kept
     assert np.abs(flux(8) - flux(12)).max() > 2 * most
     assert np.abs(flux(kept) - flux(12)).max() <= 2 * most
-    assert wide._kept(band, x / 100, tails, allowed) < 9
+    assert wide._kept(band, x / 100, tails, allowed)[0] < 9
+
+
+def test_what_groups_of_poles_cut_off_moves_no_line():
+    """The tenth diagonal is 2e-11 of the first: less than 3e-9 of the larger shifts. It moves lines of 1000 sigma by
+    1e-8 and more through these poles, unless their band is as wide as the flux needs."""
+    n, x = 60, np.zeros(60)
+    band = np.zeros((n, 11))
+    band[:, 0], band[:, 1], band[:, 10], x[20:24] = 1.0, 0.3, 2e-11, [1000.0, -1000.0, 1000.0, -1000.0]
+    sides, top = np.column_stack([np.ones(n), x]), np.abs(band).max(axis=0)
+    made = {}
+    for shift in (0.0, 4e-9, np.inf):
+        schur = wide.WideSchur(band, 1.6, 0, np.zeros(3), 0.0, shift, 10.0, top)
+        made[shift] = wide.pole_sum(schur, scaled_poles(*LADDER[0], 1.6), sides, 2, wide.WideLimits())[:, 1]
+    assert np.abs(made[np.inf] - made[0.0]).max() > 1e-8
+    assert np.abs(made[4e-9] - made[0.0]).max() <= 4e-9

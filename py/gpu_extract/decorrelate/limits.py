@@ -84,7 +84,8 @@ class WideLimits:
     tail: what the band cuts off, in S's own norm, or 600 eps times the condition number if that is larger. The flux
         would move by up to 0.36 of it (measured), hence wide.OF_TAIL. Above S/N 1000 that grows with S/N, as the error
         of the poles does, of which it is a tenth
-    pole: what a group of poles may additionally cut off the band, relative to its smallest shift
+    pole: what a group of poles may additionally cut off the band, relative to its smallest shift, if the flux (OF_TAIL)
+        does not need more
     Tails, their condition numbers and what poles cut off refer to a diagonal scaled to 1, so that weak bins count
         equally
     cond: condition number with the unscaled diagonal: poles leave 10 eps times its root, 3e-9, in the weakest bins

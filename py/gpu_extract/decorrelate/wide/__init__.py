@@ -27,7 +27,7 @@ class WideSchur:
     """S_i in a wide band: (nwave, half + 1) rows of the upper triangle, a bound on its largest eigenvalue, its rung.
 
     squares: 1'S1, 1'Sx and x'Sx with the right-hand sides (nwave, 2), 1 (0 if a bin has no weight) and x
-    tail: the elements cut off by the band, in S's own norm
+    tail: the elements cut off by the band, in S's own norm; shift: the change of the flux that is allowed, in sigma
     cond: bound / cond lies below the spectrum
     sizes: (half + 1,), the largest element of each diagonal, with the main one scaled to 1
     """
@@ -37,6 +37,7 @@ class WideSchur:
     rung: int
     squares: Array
     tail: float
+    shift: float
     cond: float
     sizes: Array
 
@@ -79,7 +80,7 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         if half == nwave - 1 or len(others) == 0:
             tails[-1] = 0.0
         if cond <= limits.cond and tails[-1] <= allowed:
-            kept = _kept(band, sides[:, 1], tails, allowed)
+            kept, shift = _kept(band, sides[:, 1], tails, allowed)
             if kept < half or half >= widest or tails[-1] == 0.0:
                 break
             allowed *= OF_TAIL      # it is not known what elements beyond this band move
@@ -89,11 +90,12 @@ def complement(icov: Array, fibre: int, sides: Array, limits: WideLimits) -> Wid
         reach = max(reach, half)
     rung = next(n for n, (_, ratio) in enumerate(LADDER) if ratio >= cond)
     band = np.ascontiguousarray(band[:, :kept + 1])
-    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[kept]), cond, sizes[:kept + 1])
+    return WideSchur(band, bound, rung, _squares(band, sides), float(tails[kept]), shift, cond, sizes[:kept + 1])
 
 
-def _kept(band: Array, x: Array, tails: Array, allowed: float) -> int:
-    """The smallest half-band whose tail is `allowed`, and which moves the flux by no more than OF_TAIL of that.
+def _kept(band: Array, x: Array, tails: Array, allowed: float) -> tuple[int, float]:
+    """The smallest half-band whose tail is `allowed`, and which moves the flux by no more than OF_TAIL of that; and so
+    much, in sigma.
 
     Elements E beyond a band B = L L' move Q x by some |L^-1 E x| / 2, in sigma (doc/method-banded.md). Of bright light
     that may be OF_LIGHT of its S/N, a tenth of what poles leave.
@@ -102,16 +104,22 @@ def _kept(band: Array, x: Array, tails: Array, allowed: float) -> int:
     half, signal = int(np.argmax(fall <= allowed)), blas.dsbmv(last, 1.0, band.T, x, lower=1) / np.sqrt(band[:, 0])
     most = max(OF_TAIL * allowed, OF_LIGHT * float(np.abs(signal).max()))
     while half < last:
-        beyond = band.copy()
-        beyond[:, :half + 1] = 0.0
         factor = lapack.dpbtrf(band[:, :half + 1].T, lower=1)[0]
-        change = lapack.dtbtrs(factor, blas.dsbmv(last, 1.0, beyond.T, x, lower=1)[:, None], uplo="L")[0]
+        change = lapack.dtbtrs(factor, _beyond(band, half, x)[:, None], uplo="L")[0]
         moved = 0.5 * float(np.abs(change).max())
         if moved <= most:
             break
         allowed *= most / moved
         half = max(int(np.argmax(fall <= allowed)) if fall[-1] <= allowed else last, half + 1)
-    return half
+    return half, most
+
+
+def _beyond(band: Array, half: int, x: Array) -> Array:
+    """The elements beyond `half` of S, (n, width) rows of its upper triangle, times x."""
+    rest = band.copy()
+    rest[:, :half + 1] = 0.0
+    product: Array = blas.dsbmv(band.shape[1] - 1, 1.0, rest.T, x, lower=1)
+    return product
 
 
 def _farther(tails: Array, allowed: float) -> float:
@@ -161,7 +169,8 @@ def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: W
     The poles are computed eight at a time in the order of their shifts. Elements of S that are small compared with t do
     not affect (S + t I)^-1. Each group of eight therefore has a band as wide as its smallest shift requires if all bins
     had the largest weight. (The median weight is insufficient: beside a mask most bins may be weak, and the others
-    would lose elements that matter.)
+    would lose elements that matter.) Elements E that are cut off move the flux by sum_k c_k t_k (S + t_k)^-1 E
+    (S + t_k)^-1 x. The band is as wide as sum_k c_k / t_k E x needs, which is one to six times that (seen).
     """
     nwave = len(schur.band)
     top = schur.sizes * schur.band[:, 0].max()
@@ -174,12 +183,16 @@ def pole_sum(schur: WideSchur, poles: Poles, sides: Array, ndiag: int, limits: W
     works = simd_wide_poles.make_works(count, -(-max(schur.band.shape[1] - 1, ndiag) // simd_wide_poles.EDGE))
     for n in range(0, len(order), LANES):
         shifts = poles.shifts[order[n:n + LANES]]
+        weights = poles.weights[order[n:n + LANES]]
         half = int(np.argmax(beyond <= limits.pole * (shifts[0] + schur.bound / LADDER[schur.rung][1])))
+        most = schur.shift / float((weights / shifts).sum())
+        while half < len(beyond) - 1 and np.abs(_beyond(schur.band, half, sides[:, 1])).max() > most:
+            half += 1
         reach = -(-max(half, ndiag) // simd_wide_poles.EDGE)
         blocks = np.empty((count, reach + 1, simd_wide_poles.EDGE**2))
         simd_wide_poles.by_panels(blocks, schur.band[:, :half + 1])
         simd_wide_poles.pole_sum(out, simd_wide_poles.part_of(works, count, reach), blocks, padded, shifts,
-                                poles.weights[order[n:n + LANES]] * shifts)
+                                 weights * shifts)
     return out
 
 
