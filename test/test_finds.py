@@ -7,6 +7,8 @@ from problems import make
 
 # what was wrong -> how the seed was drawn; if it draws another problem, the find must be made again
 FINDS = {
+    "a bin beside a masked block, corrected as if bins far from it knew no more: 1.5e-8 sigma":
+        "seed 3200521: block, r0, 3 x 33 bins of 0.8 A, 13.01% masked",
     "bins told badly, cond 7e5, and what the band of the poles cuts off: 1.7e-8 sigma":
         "seed 3200701: islands, two, 1 x 91 bins of 0.2 A, 76.02% masked",
     "the same with all pixels good: 1.6e-8 sigma":

@@ -5,6 +5,7 @@ import pytest
 from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
 from gpu_extract.decorrelate.narrow import simd_band_tests, simd_correct, simd_eliminate, simd_foresee, simd_schur
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES
+from gpu_extract.decorrelate.narrow.weaken import weaken
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.vectors import transpose
@@ -258,6 +259,34 @@ def test_corrections_of_many_fibres():
     expected[4] = was[4]
     simd_correct.correct(flux, made, work, np.array(wanted), first)
     np.testing.assert_allclose(flux, expected, rtol=1e-11, atol=1e-12)
+
+
+def test_a_weak_bin_is_not_moved_by_what_bins_far_from_it_say():
+    """A bin that knows 1e-4 of the others, at an end as beside a mask, coupled to the eighth one by E.
+
+    (Q L + L Q)_0k = E_0k with q_k = 100 q_0: the quick correction for q_0 alone is many times too much, in sigma, and
+    no better than none.
+    """
+    n, half, far = 40, simd_correct.HALF, 8
+    light = np.where(np.arange(n) == 0, 1e-2, 1.0)
+    s = (np.eye(n) + 0.3 * (np.eye(n, k=1) + np.eye(n, k=-1))) * np.outer(light, light)
+    e = np.zeros((n, n))
+    e[0, far] = e[far, 0] = 1e-2
+    x = np.where(np.arange(n) == far, 1.0, 0.0)
+    value, vector = np.linalg.eigh(s)
+    root = np.sqrt(value)
+    q = (vector * root) @ vector.T
+    exact = vector @ ((vector.T @ e @ vector) / (root[:, None] + root)) @ vector.T @ x
+    made, flux = Arena().zeros(1, n, 8), np.zeros((1, n))
+    left = []
+    for weakened in (False, True):
+        made[0, :, 0], made[0, :, 1], made[0, :, SIDES:], flux[:] = q.sum(axis=1), e @ x, -band_of(q, half), 0.0
+        if weakened:
+            weaken(made, [0])
+        simd_correct.correct(flux, made, Arena().zeros(simd_correct.work_size(n)), np.array([0]), 0)
+        left.append(abs(flux[0, 0] * made[0, 0, 0] - exact[0]))
+    assert left[0] > 3 * abs(exact[0])
+    assert left[1] < 0.5 * abs(exact[0])
 
 
 @pytest.mark.parametrize(("neighbours", "reach"), [(1, 74), (2, 74), (2, 20)])
