@@ -22,9 +22,9 @@ from gpu_extract.lapack import lapack
 
 MOVED = 1e-4, 1e-3    # limits on the change of the flux, in sigma, and on the relative change of ivar
 ROUNDING = 100 * float(np.finfo(float).eps)      # of spots, and of the computation with them
-BY_ROUNDING = 1e-7, 1e-5     # the same for one random change by rounding: another may have a thousand times the effect,
-BY_LITTLE = 1e-4, 1e-4       # unless rounding is small beside all remainders: then one of WAYS shows a tenth of 1e-3
-WAYS = 3         # random changes that are tried in that case
+BY_ROUNDING = 1e-7, 1e-5     # the same for one random change by rounding, from which on further ones are tried,
+BY_LITTLE = 1e-4, 1e-4       # and for any of these: a tenth of 1e-3
+WAYS = 3         # random changes that are tried then
 NEXT = 2         # what moves a bin may also move bins up to this distance,
 WHOLE = 1e5      # except bins whose C_jj icov_jj is no larger than that of whole ones (doc/method.md, "Weak bins")
 ALMOST = 0.1     # of UNKNOWN: beside a weak bin C_jj icov_jj may be ten times too small, as directions count as NONE
@@ -89,9 +89,9 @@ def decorrelate(ask: Callable[..., Patch]) -> Rooted:
 
     A column of A_around with a remainder below SURE of its length may reach a row or may be rounding of the spots; one
     below NONE, if pixels are enough for it to be independent of the others. Bins that this choice moves by more than
-    MOVED are weak. If a remainder is below CLEAR, or the fibre's
-    own bins are distinguished by less, the spots are also changed by their possible rounding: bins that this moves too
-    far are weak (`_by_rounding`). Beside any weak bin, bins are weak if their `raised` is above ALMOST times the limit.
+    MOVED are weak. If a remainder is below CLEAR, or the fibre's own bins are distinguished by less, the spots are also
+    changed by their possible rounding: bins that this moves too far are weak (`_by_rounding`). Beside any weak bin,
+    bins are weak if their `raised` is above ALMOST times the limit.
     """
     made, around = _made(ask, every=True)
     weak = np.any([made[0].weak, *(moved(made[0], other, *MOVED) for other in made[1:])], axis=0)
@@ -121,8 +121,8 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.
     No second look is taken (`_made`), because it would hide the effect of rounding.
 
     A bin is weak if one of the ways moves it by BY_LITTLE. A bin beside such a bin is weak if it moves by BY_ROUNDING
-    and its `raised` is above WHOLE. So is a bin that a direction without information touches alike, however the spots are
-    rounded: its C_jj icov_jj, in which the direction counts as NONE, may be of any size.
+    and its `raised` is above WHOLE. A bin is weak as well if a direction without information touches it alike however
+    the spots are rounded: its C_jj icov_jj, in which the direction counts as NONE, may be of any size.
     """
     certain, hardly = around.certain(), made.raised > WHOLE
     doubtful = far = np.zeros(len(made.sums), dtype=bool)

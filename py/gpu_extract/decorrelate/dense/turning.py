@@ -129,8 +129,8 @@ def rows_beyond(blocks: list[Block], norms: Array, tail: int, most: Callable[[],
     The result also has the least remainder of a column around that reaches a row, and the number of dropped columns:
     those of which no more than SURE is left, columns of length 0 excepted. They may be rounding, and count as reaching
     no row. If more than NONE is left of any, a second way takes these as they are. Another takes as many as there can
-    be by `most`: a column may have less than NONE of its length on a dim pixel. Where no other column has more there, this
-    is not rounding (`_turned`), and the column takes that pixel.
+    be by `most`: a column may have less than NONE of its length on a dim pixel. Where no other column has more there,
+    this is not rounding (`_turned`), and the column takes that pixel.
 
     SOME columns around are turned at a time, with the rows that contain them. Columns of which more than MUCH is left
     are then finished. The others wait for the end, when the largest are taken first. So memory holds only columns that
