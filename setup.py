@@ -6,6 +6,7 @@ Where it does not, a link to a file becomes the file's name: all of them are in 
 Manual pages and completion are made of the programs' parsers, which need nothing but Python, while a wheel is built.
 They are left out where argparse-manpage and shtab are not installed (pyproject.toml has them installed for the build).
 """
+import argparse
 import os
 import re
 import sys
@@ -40,14 +41,31 @@ def source_of(config: ConfigParser) -> str:
     return f"{urls['Source'].rstrip('/')}/blob/HEAD/" if "Source" in urls else ""
 
 
+def sections(epilog: str, of: str) -> list[dict[str, str]]:
+    """The sections that an epilog makes of a manual page; of: added to their headings.
+
+    A paragraph with a heading and indented lines, such as the exit codes, is a section whose lines are kept. The other
+    paragraphs are notes.
+    """
+    found, notes = [], []
+    for paragraph in filter(None, epilog.replace("\\", r"\e").replace("-", r"\-").split("\n\n")):
+        heading, *lines = (rf"\&{line}" for line in paragraph.split("\n"))
+        if lines and all(line.startswith(r"\&  ") for line in lines):
+            text = "\n".join(lines)
+            found.append({"heading": heading.removeprefix(r"\&") + of, "content": f".nf\n{text}\n.fi"})
+        else:
+            notes.append("\n".join([heading, *lines]))
+    return [*found, {"heading": f"notes{of}", "content": "\n.PP\n".join(notes)}] if notes else found
+
+
 def manual_page(parser, version: str) -> str:
-    """A program's manual page; the examples and exit codes of its epilog stay in lines."""
+    """A program's manual page, with what stands below the options of the program and of its commands."""
     from argparse_manpage.manpage import Manpage
 
-    parser._manpage = []
-    for heading, lines in re.findall(r"^(\S.*?):?\n((?:  .*\n?|\n)+)", parser.epilog or "", re.MULTILINE):
-        text = "\n".join(rf"\&{line}" for line in lines.rstrip().replace("\\", r"\e").replace("-", r"\-").split("\n"))
-        parser._manpage.append({"heading": heading, "content": f".nf\n{text}\n.fi"})
+    commands = [each for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+                for each in action.choices.values()]
+    parser._manpage = [section for each in (*commands, parser)
+                       for section in sections(each.epilog or "", "" if each is parser else f" of {each.prog}")]
     parser.epilog = None
     first = re.split(r"[.:;](?:\s|$)", " ".join(parser.description.split()))[0]
     return str(Manpage(parser, {"project_name": "gpu_extract", "version": version, "manual_title": "gpu_extract",

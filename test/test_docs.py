@@ -25,6 +25,8 @@ OTHERS = {"--cpus-per-task", "--gpu-bind", "--gpus", "--requeue", "--signal", "-
 # where a path in a page may begin, and files of other projects
 BASES = tuple(ROOT / base for base in ("", "doc", "etc", "py", "py/gpu_extract", "py/gpu_extract/decorrelate"))
 ELSEWHERE = {"metrics/mpi.py", "out/site/index.html"}
+PROGRAMS = [".".join(path.relative_to(ROOT / "py").with_suffix("").parts) for path in (ROOT / "py").glob("*/cli/*.py")
+            if "def build_parser" in path.read_text(encoding="utf-8")]
 COMMON = {"-h", "--help", "-v", "--verbose", "--version", "--loglevel", "--log-times"}      # of all: in usage.md
 
 
@@ -33,13 +35,18 @@ def page(name: str) -> str:
     return (DOC / name).read_text(encoding="utf-8")
 
 
-def options(program: str) -> set[str]:
-    """Every option in the help of the program, or of one of its commands."""
+def parsers_of(program: str) -> list[argparse.ArgumentParser]:
+    """The parser of the program, and those of its commands."""
     parsers = [importlib.import_module(program).build_parser()]
     for action in parsers[0]._actions:
         if isinstance(action, argparse._SubParsersAction):
             parsers += action.choices.values()
-    return {name for parser in parsers for action in parser._actions if action.help != argparse.SUPPRESS
+    return parsers
+
+
+def options(program: str) -> set[str]:
+    """Every option in the help of the program, or of one of its commands."""
+    return {name for parser in parsers_of(program) for action in parser._actions if action.help != argparse.SUPPRESS
             for name in action.option_strings}
 
 
@@ -53,10 +60,7 @@ def test_every_option_is_documented(program: str) -> None:
 def test_no_option_is_documented_that_does_not_exist() -> None:
     from gpu_extract.cli import options as module
 
-    programs = [".".join(path.relative_to(ROOT / "py").with_suffix("").parts)
-                for path in (ROOT / "py").glob("*/cli/*.py")
-                if "def build_parser" in path.read_text(encoding="utf-8")]
-    known = set().union(*(options(program) for program in programs), OTHERS, module._REFUSED, {"--plant-fault"})
+    known = set().union(*(options(program) for program in PROGRAMS), OTHERS, module._REFUSED, {"--plant-fault"})
     for path in (ROOT / "bench").rglob("*.py"):
         known |= set(re.findall(r"--[a-z][\w-]*", path.read_text(encoding="utf-8")))
     for path in PAGES:
@@ -197,3 +201,11 @@ def test_readme_has_the_two_commands() -> None:
     assert set(commands) == {"job", "tests"}
     assert all(command.startswith("python3 -m venv .venv && ") for command in commands.values())
     assert "mpiexec -n 2" in commands["job"] and "--qa" in commands["job"]
+
+
+def test_help_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of every program and of every command: descriptions and examples are not wrapped by argparse."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for program in PROGRAMS:
+        parsers = parsers_of(program)
+        assert [line for parser in parsers for line in parser.format_help().splitlines() if len(line) > 80] == []

@@ -132,6 +132,20 @@ def test_every_program_has_a_manual_page(shared: Path) -> None:
         ".nf", r"\&  gpu_extract \-o frame.fits \-\-perf run.json && gpu_perf report run.json"]
 
 
+def test_manual_pages_have_all_that_the_help_says_below_the_options() -> None:
+    """Also below those of commands; and no sentence is a heading."""
+    pytest.importorskip("argparse_manpage", reason="manual pages need argparse_manpage")
+    manual_page = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["manual_page"]
+    for name, module in PROGRAM.findall(setup()["options.entry_points"]["console_scripts"]):
+        epilogs = [each.epilog or "" for each in parsers_of(module)]
+        page = manual_page(importlib.import_module(module).build_parser(), "1")
+        headings = re.findall(r"^\.SH (.*)$", page, re.MULTILINE)
+        assert [line for line in headings if line.endswith(".")] == [], name
+        plain = re.sub(r"^\\&", "", page, flags=re.MULTILINE).replace(r"\-", "-").replace(r"\e", "\\")
+        lines = [line for text in epilogs for line in text.split("\n")]
+        assert [line for line in lines if f"\n{line}\n" not in plain and line.upper() not in plain] == [], name
+
+
 def test_a_shell_completes_commands_and_options(shared: Path, tmp_path: Path) -> None:
     folder = shared / "bash-completion" / "completions"
     assert {path.name for path in folder.iterdir()} == set(programs())
@@ -142,11 +156,16 @@ def test_a_shell_completes_commands_and_options(shared: Path, tmp_path: Path) ->
         assert run("bash", "-c", ask.format(folder, words), cwd=tmp_path).strip() == expected
 
 
+def parsers_of(module: str) -> list[argparse.ArgumentParser]:
+    """The parser of a program, and those of its commands."""
+    parsers = [importlib.import_module(module).build_parser()]
+    return parsers + [c for a in parsers[0]._actions if isinstance(a, argparse._SubParsersAction)
+                      for c in a.choices.values()]
+
+
 def options(module: str) -> set[str]:
     """Long options in the help of a program, or of one of its commands."""
-    parsers = [importlib.import_module(module).build_parser()]
-    parsers += [c for a in parsers[0]._actions if isinstance(a, argparse._SubParsersAction) for c in a.choices.values()]
-    return {o for p in parsers for a in p._actions if a.help != argparse.SUPPRESS
+    return {o for p in parsers_of(module) for a in p._actions if a.help != argparse.SUPPRESS
             for o in a.option_strings if o.startswith("--")}
 
 

@@ -7,11 +7,12 @@ from gpu_extract.errors import ExitCode
 from gpu_extract.io.atomic import check_target
 
 DESCRIPTION = """\
-Compare a frame with a reference frame, at the fibres and wavelengths that both contain, and
-print a table: for each field the median, the 99 % point and the maximum of the differences,
-the limits with their reason, and the verdict. Both may be frames of this program, of a survey
-pipeline or of specter. Fluxes are compared in units of the reference's error, and only where
-more than half of a bin's light fell on good pixels."""
+Compare a frame with a reference frame, at the fibres and wavelengths that both
+contain, and print a table: for each field the median, the 99 % quantile and the
+maximum of the differences, the limits with their reason, and the verdict. Both
+may be frames of this program, of a survey pipeline or of specter. Fluxes are
+compared in units of the reference's error, and only where more than half of a
+bin's light fell on good pixels."""
 
 EPILOG = """\
 examples
@@ -25,11 +26,14 @@ limits (default: chosen by the program that made the reference)
   frame             the same extraction on another core, device, number of ranks
   oracle            double-precision arrays against the exact solution
   specter           specter or gpu_specter with its patches
-  specter-onepatch  specter with the whole range in one patch, 20 bins off at both ends
-  FILE.json         your own limits: one entry in the layout of etc/tolerances.json
+  specter-onepatch  specter with the whole range in one patch, without 20 bins
+                    at each end
+  FILE.json         your own limits: one entry in the layout of
+                    etc/tolerances.json
 
 exit codes
-  0 all fields within their limits   1 some are not   2 usage or input   3 the picture could not be written"""
+  0 all fields within their limits   1 some are not   2 usage or input
+  3 output   4 internal error"""
 
 
 def build_parser() -> Parser:

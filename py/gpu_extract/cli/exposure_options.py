@@ -3,25 +3,27 @@ from gpu_extract.cli.common import Parser, add_common_options
 from gpu_extract.cli.options import PADDING, add_how, add_machine, add_what
 
 DESCRIPTION = """\
-Extract all frames of an exposure or of a night with one command, on any number of ranks.
-Groups of ranks extract one frame after another. While a group computes, its next frame is
-read and its previous one is written. Frames that exist already with correct checksums are
-skipped. After a failure, a kill or a time limit, start the same command again."""
+Extract all frames of an exposure or of a night with one command, on any number
+of ranks. Groups of ranks extract one frame after another. While a group
+computes, its next frame is read and its previous one is written. A frame is
+skipped if its file is complete and was made from the same input with the same
+settings. After a failure, a kill or a time limit, start the same command again."""
 
 EPILOG = """\
 examples
-  gpu_extract_exposure -i 'night/preproc-*.fits.gz' -p 'night/psf-{camera}-{expid}.fits' -o frames
+  gpu_extract_exposure -i 'preproc-*.fits' -p 'psf-{camera}-{expid}.fits' -o out
       a folder; wavelengths and PSF error from the preset of each image's camera
   mpiexec -n 20 gpu_extract_exposure list.txt -o frames
-      a list with a line IMAGE PSF for each frame (IMAGE PSF OUTPUT also names the outputs)
+      a list with a line IMAGE PSF [OUTPUT] for each frame
   mpiexec -n 2 gpu_extract_exposure --simulate 12 -o frames
       twelve simulated r frames of 500 fibres, made on first use
   sbatch slurm/exposure.sh list.txt -o frames
       under Slurm; the job starts itself again when its time is up
 
 exit codes
-  0 done   2 usage or input   3 output   4 internal error or a lost rank (the highest code, if several frames failed)
-  75 stopped cleanly (SIGTERM, SIGUSR1), start again"""
+  0 done   2 usage or input   3 output   4 internal error or a lost rank
+  75 stopped cleanly, or another run is working on a frame: start again
+  If several frames fail, the highest of their codes."""
 
 
 def build_parser() -> Parser:

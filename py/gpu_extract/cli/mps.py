@@ -10,17 +10,26 @@ from gpu_extract.cli.ranks import speaks
 from gpu_extract.errors import InputError
 
 PROG = "mps_wrapper"
-DESCRIPTION = """Run COMMAND while NVIDIA's multi-process service (MPS) runs on this node, so that several ranks share
-a GPU without taking turns. Start every rank through this wrapper: the first on a node starts the daemon, the last
-stops it. The exit code is that of COMMAND. Without a GPU or MPS the command still runs, unless --require is given."""
-EPILOG = """examples:
-  mpiexec -n 8 mps_wrapper gpu_extract -i image.fits -p psf.fits -o frame.fits --gpu
-  srun --gpu-bind=none -n 8 mps_wrapper gpu_extract -i image.fits -p psf.fits -o frame.fits --gpu
+DESCRIPTION = """\
+Run COMMAND while NVIDIA's Multi-Process Service (MPS) runs on this node, so
+that several ranks share a GPU without taking turns. Start every rank through
+this wrapper: the first on a node starts the daemon, the last stops it. Without
+a GPU or MPS the command still runs, unless --require is given."""
 
-All ranks must see all GPUs of their node (srun --gpu-bind=none), because the daemon sees only the GPUs of the rank
-that starts it. A daemon that already runs in CUDA_MPS_PIPE_DIRECTORY is used, and left running. Otherwise the files of
-the daemon are in GPU_EXTRACT_MPS_DIR, else TMPDIR, else /tmp, in a folder named by user, job and step, which is
-removed at the end."""
+EPILOG = """\
+examples
+  mpiexec -n 8 mps_wrapper gpu_extract -i image.fits -p psf.fits -o f.fits --gpu
+  srun --gpu-bind=none -n 8 mps_wrapper gpu_extract --gpu -i image.fits ...
+
+All ranks must see all GPUs of their node (srun --gpu-bind=none), because the
+daemon sees only the GPUs of the rank that starts it. A daemon that already runs
+in CUDA_MPS_PIPE_DIRECTORY is used, and left running. Otherwise the files of the
+daemon are in GPU_EXTRACT_MPS_DIR, else TMPDIR, else /tmp, in a folder named by
+user, job and step, which is removed at the end.
+
+exit codes
+  that of COMMAND; 126 or 127 if it cannot be started
+  2 usage   4 there is no MPS, and --require is given"""
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells
 

@@ -11,25 +11,25 @@ from gpu_extract.config import FURTHER
 from gpu_extract.errors import InputError
 
 DESCRIPTION = """\
-Extract the spectra of a fibre spectrograph from a CCD image by 2D spectral extraction
-("spectroperfectionism", Bolton & Schlegel 2010). The frame holds fluxes with uncorrelated
-errors, their inverse variances, and the resolution matrix, which relates a model spectrum
-to the measured fluxes."""
+Extract the spectra of a fibre spectrograph from a CCD image by 2D spectral
+extraction ("spectroperfectionism", Bolton & Schlegel 2010). The frame holds
+fluxes with uncorrelated errors, their inverse variances, and the resolution
+matrix, which relates a model spectrum to the measured fluxes."""
 
 EPILOG = """\
 examples
   gpu_extract -o frame.fits
       without input: a simulated r frame of 500 fibres, made on first use
-  gpu_extract -i preproc-r0-00012345.fits.gz -p psf-r0-00012345.fits -o frame-r0-00012345.fits
+  gpu_extract -i preproc-r0-12345.fits.gz -p psf-r0-12345.fits -o frame.fits
       wavelengths and PSF error from the preset of the camera named in the image
-  gpu_extract -i preproc.fits -p psf.fits -o frame.fits -w 5760,7620,0.8 -s 10 -n 5
+  gpu_extract -i image.fits -p psf.fits -o f.fits -w 5760,7620,0.8 -s 10 -n 5
       five fibres, the same numbers as in a run over all fibres
-  mpiexec -n 8 gpu_extract -i preproc.fits -p psf.fits -o frame.fits -m model.fits
+  mpiexec -n 8 gpu_extract -i image.fits -p psf.fits -o frame.fits
       eight ranks; the same numbers for any number of ranks
 
 exit codes
-  0 done   1 a comparison failed   2 usage or input   3 output   4 internal error or a lost rank
-  75 stopped cleanly, start again"""
+  0 done   1 a comparison or check failed   2 usage or input   3 output
+  4 internal error or a lost rank   75 stopped cleanly, start again"""
 
 # options of older codes that would silently mean something else here, each with its replacement
 _REFUSED = {
@@ -87,7 +87,8 @@ def _files(parser: Parser) -> None:
     add = parser.add_argument_group("files (FITS, .fits or .fits.gz)").add_argument
     add("-i", "--input", metavar="FILE",
         help="image with the HDUs IMAGE and IVAR; MASK and FIBERMAP are optional (default: a simulated frame)")
-    add("-p", "--psf", metavar="FILE", help="PSF of type GAUSS-HERMITE (version 2 or 3), GAUSS-HERMITE2 or TABULATED")
+    add("-p", "--psf", metavar="FILE", help="PSF of type GAUSS-HERMITE (version 2 or 3), GAUSS-HERMITE2 or TABULATED "
+                                               "(CPU only)")
     add("-o", "--output", metavar="FILE", required=True,
         help="output frame; an existing file is replaced when the new one is complete")
     add("-m", "--model", metavar="FILE", help="also write the model image")
@@ -125,7 +126,8 @@ def add_how(parser: Parser) -> None:
     add("-r", "--regularize", metavar="X", type=float,
         help="regularisation in 1/photon: its square is added to the diagonal of the normal equations (default 0)")
     add("--psferr", metavar="X", type=float,
-        help="fractional error of the PSF model in chi2 (default: the preset's, else the PSF's)")
+        help="fractional error of the PSF model: in chi2 and, with --passes 2 or more, in the search for cosmics "
+             "(default: the preset's, else the PSF's)")
     add("--bundlesize", metavar="N", type=int, default=25,
         help="fibres per bundle if the PSF has no BUNDLE (default 25)")
     add("--nsubbundles", metavar="N", type=int,
@@ -161,17 +163,19 @@ def _checks(parser: Parser) -> None:
     add("-t", "--test", metavar="REF", nargs="?", const="",
         help="compare the frame with REF. Without REF, extract a small built-in image with the same settings, and "
              "compare it with the known result. Exit with code 1 if they differ")
-    add("--qa", metavar="FILE.png", help="draw image, model, residual and spectra on one page")
+    add("--qa", metavar="FILE.png",
+        help="draw image, model, residual, spectra, a row of R, chi2 and mask on one page (needs matplotlib)")
     add("--perf", metavar="FILE.json", help="write how each rank spent its time, for gpu_perf report")
     add("--trace", metavar="FILE.json", help="write the same as a trace, for ui.perfetto.dev or chrome://tracing")
     add("--device-info", action=Instead, const=lambda *_: show_devices(), nargs=0,
         help="print the devices of this machine, their rates of copying and computing, and whether MPS runs; then exit")
     add("--device-check", action=Instead, const=check_devices, nargs=0,
-        help="check the GPU step by step, up to a small frame that is compared with that of the CPU; then exit. If a "
-             "step fails, print one line that says what is wrong, and exit with code 1")
+        help="check the GPU step by step, up to a small frame that is compared with that of the CPU, and run NVIDIA's "
+             "own tests if they are installed; then exit. If a step fails, print one line that says what is wrong, and "
+             "exit with code 1")
     add("--compile", action=Instead, const=fill_cache, nargs="*", metavar="PSF",
-        help="compile and cache the kernels of all cameras and options, and those of these PSFs; then exit. For use "
-             "after an update, or in containers")
+        help="compile and cache the kernels of the cameras b, r and z for all options, and those of these PSFs; then "
+             "exit. For use after an update, or in containers")
     add("--nvtx", action="store_true", help="mark every stage with an NVTX range, for Nsight Systems (with a GPU)")
 
 

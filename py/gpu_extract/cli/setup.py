@@ -10,17 +10,20 @@ from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.io.atomic import check_folder, write_text
 
 DESCRIPTION = """\
-Set up gpu_extract for use with other software. Existing files with other content are never replaced."""
+Set up gpu_extract for use with other software. Existing files with other
+content are never replaced."""
 
 EPILOG = """\
 examples
   gpu_setup specutils
       from now on specutils opens frames without an import
   gpu_setup templates jobs
-      copy templates for Slurm, Snakemake, Parsl and ReFrame, and an example of a presets file, to the folder jobs
+      copy templates for Slurm, Snakemake, Parsl and ReFrame, and an example of
+      a file of presets, to the folder jobs
 
 exit codes
-  0 done   2 usage or input, or a file with other content exists   3 a file could not be written"""
+  0 done   2 usage, or a file with other content exists   3 output
+  4 internal error"""
 
 LOADER = "~/.specutils/gpu_extract_frames.py"             # specutils imports every file of that folder
 LOADER_TEXT = '''\
@@ -38,7 +41,7 @@ def build_parser() -> Parser:
     parser = Parser("gpu_setup", DESCRIPTION, EPILOG)
     command = parser.commands()
     command("specutils", f"install a loader for frames where specutils finds it ({LOADER})")
-    command("templates", "copy templates to start from").add_argument(
+    command("templates", "copy templates for batch systems and workflows, and an example of presets").add_argument(
         "folder", metavar="FOLDER", help="folder for the templates; created if missing")
     add_common_options(parser)
     return parser

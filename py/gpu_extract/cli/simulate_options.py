@@ -2,35 +2,40 @@
 from gpu_extract.cli.common import GRID, Parser, add_common_options, separated
 
 DESCRIPTION = """\
-Simulate a CCD frame of a fibre spectrograph like DESI's, with known truth: curved traces
-in bundles, a Gauss-Hermite PSF that varies with fibre and wavelength, the real lines of the
-night sky, stars, galaxies and quasars, photon and read noise, and defects.
+Simulate a CCD frame of a fibre spectrograph like DESI's, with known truth:
+curved traces in bundles, a Gauss-Hermite PSF that varies with fibre and
+wavelength, the real lines of the night sky, stars, galaxies and quasars, photon
+and read noise, and defects.
 
-Three files are written: the image (IMAGE, IVAR, MASK, READNOISE, FIBERMAP), the PSF
-(GAUSS-HERMITE, version 3; TABULATED for the camera side) and the truth (WAVELENGTH,
-FLUX, TARGETS). gpu_extract reads the first two."""
+Three files are written: the image (IMAGE, IVAR, MASK, READNOISE, FIBERMAP), the
+PSF (GAUSS-HERMITE, version 3; TABULATED for the camera side) and the truth
+(WAVELENGTH, FLUX, TARGETS). gpu_extract reads the first two."""
 EPILOG = """\
 examples
   gpu_simulate -o preproc.fits
       a whole r frame, 500 fibres; also preproc-psf.fits and preproc-truth.fits
-  gpu_simulate -o preproc.fits --camera z --nspec 50 --seed 7 --program bright --crop
+  gpu_simulate -o preproc.fits --camera z --nspec 50 --program bright --crop
       two bundles of another camera under moonlight; the image ends after them
-  gpu_simulate -o preproc.fits --camera tiny --truth-grid 6020,6090,0.8 --no-defects
-      ten short fibres, with truth on the bins of an extraction: flux = R x truth; extract
-      them with gpu_extract -w 6020,6090,0.8
-  gpu_simulate -o preproc.fits --camera tiny --reference reference.fits -w 6020,6090,0.8
-      and the frame that an extraction of it must return, from the slow reference code
-  gpu_simulate -o arc.fits --flavor arc --exact-lines --flexure 1.5,-3 --true-psf true.fits
-      an arc that lies beside the traces of the output PSF, as input for gpu_psf fit
+  gpu_simulate -o a.fits --camera tiny --truth-grid 6020,6090,0.8 --no-defects
+      ten short fibres, with truth on the bins of an extraction: flux = R x
+      truth; extract them with gpu_extract -w 6020,6090,0.8
+  gpu_simulate -o a.fits --camera tiny --reference ref.fits -w 6020,6090,0.8
+      and the frame that an extraction of it must return, from the slow
+      reference code
+  gpu_simulate -o arc.fits --flavor arc --exact-lines --flexure 1.5,-3
+      an arc that lies beside the traces of the output PSF, as input for
+      gpu_psf fit
   gpu_simulate -o flat.fits --camera side --flavor flat --raw raw-flat.fits
       a made-up spectrograph, and its image in ADU with the dispersion along x
 
-Equal seeds give equal frames, bit by bit. A part of a frame equals that part of the whole:
---specmin 100 --nspec 25 gives the pixels that fibres 100-124 have in a frame of 500. Bad
-columns, hot pixels and the fibres' throughput depend on the camera, not on the seed.
+Equal seeds give equal frames, bit by bit. A part of a frame equals that part of
+the whole: --specmin 100 --nspec 25 gives the pixels that fibres 100-124 have in
+a frame of 500. Bad columns, hot pixels and the fibres' throughput depend on the
+camera, not on the seed.
 
 exit codes
-  0 done   2 usage or input   3 output   4 internal error   75 interrupted, start again"""
+  0 done   2 usage or input   3 output   4 internal error
+  75 interrupted, start again"""
 
 
 SHIFT = separated(float, "a shift; give x,y in pixels, e.g. 0.3,-1.2", 2)

@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 
 PROG, INFO = "gpu_perf", "the output of gpu_stress info --json, or 'here'"
 DESCRIPTION = """\
-Report where the time of a run went, what bounds it, and what to do about it. The input is the record
-that gpu_extract --perf writes, an export of Nsight Systems, or a profile of Python."""
+Report where the time of a run went, what bounds it, and what to do about it.
+The input is the record that gpu_extract --perf writes, an export of Nsight
+Systems, a file of TALP, or a profile of Python."""
 
 EPILOG = """\
 examples
   gpu_extract -o frame.fits --perf run.json && gpu_perf report run.json
   gpu_perf report run.json --html run.html --ceilings here
-  gpu_perf report run8.json --reference run1.json       scaling from 1 to 8 ranks
-  nsys export --type sqlite run.nsys-rep && gpu_perf nsys run.sqlite --html run.html
-  gpu_perf talp run.json -o talp.json                   TALP's JSON, for TALP's own tools
-  gpu_perf talp talp.json --reference talp1.json        metrics of a file that TALP wrote
+  gpu_perf report run8.json --reference run1.json
+      scaling from 1 to 8 ranks
+  nsys export --type sqlite run.nsys-rep && gpu_perf nsys run.sqlite
+  gpu_perf talp run.json -o talp.json
+      write the record as TALP's JSON, for TALP's own tools
+  gpu_perf talp talp.json --reference talp1.json
+      metrics of a file that TALP wrote
   gpu_perf proflog profile.out
 
 exit codes
@@ -50,8 +54,8 @@ def build_parser() -> Parser:
         each.add_argument("--html", metavar="FILE.html", help="also write the report as an HTML page")
         each.add_argument("--quiet", action="store_true", help="print only the verdict, no tables")
     talp = command("talp", "metrics as defined by TALP (DLB), and its JSON",
-                   description="Print metrics as defined by TALP, the profiler of DLB, from its JSON or from a record "
-                               "of --perf. -o writes the record as TALP's JSON.")
+                   description="Print metrics as defined by TALP, the profiler of DLB, from its JSON or from a\n"
+                               "record of --perf. -o writes the record as TALP's JSON.")
     talp.add_argument("file", metavar="FILE.json", help="written by TALP (--talp-output-file=FILE.json) or by --perf")
     talp.add_argument("--reference", metavar="FILE.json",
                       help="file of a run of the same work, usually on one rank; gives scaling and speed-up")

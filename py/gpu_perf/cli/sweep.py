@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
 PROG, WARM_UP = "gpu_sweep", "warm-up-"
 DESCRIPTION = """\
-Run gpu_extract in many ways, repeatedly and interleaved, and report how it scales: strong (a fixed
-frame on more ranks) and weak (one bundle per rank) over ranks, ranks per GPU, MPS, cores and tiles."""
+Run gpu_extract in many ways, repeatedly and interleaved, and report how it
+scales: strong (a fixed frame on more ranks) and weak (one bundle per rank) over
+ranks, ranks per GPU, MPS, cores and tiles."""
 
 EPILOG = """\
 examples
-  gpu_sweep run out --ranks 1,2 --repeats 5            strong and weak on this machine
+  gpu_sweep run out --ranks 1,2 --repeats 5
+      strong and weak on this machine
   gpu_sweep run out --ranks 1,2,4,8 --per-gpu 1,2,4,8 --mps off,on
-  gpu_sweep run out --ranks 1,2,4 --cores banded,dense --launcher srun --launcher-options=--mpi=pmi2
+  gpu_sweep run out --launcher srun --launcher-options=--mpi=pmi2
   gpu_sweep run out --ranks 1,2 -- -i image.fits -p psf.fits -w 5760,7620,0.8
-  gpu_sweep report out                                 table, plots, report.html
+  gpu_sweep report out
+      table, plots, report.html
 
 A sweep that was stopped continues when the same command is started again.
 
@@ -66,7 +69,7 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     add("--per-gpu", type=NUMBERS, default="0", metavar="LIST", help="numbers of ranks that share a GPU; 0 (default) "
                                                                      "for no GPU")
     add("--mps", type=NAMES, default="off", metavar="LIST",
-        help="use the Multi-Process Service: off (default), on, or off,on")
+        help="use the Multi-Process Service (MPS): off (default), on, or off,on")
     add("-n", "--nspec", type=int, default=500, metavar="N", help="fibres of the frame in strong scaling (default 500)")
     add("--bundle", type=int, default=25, metavar="N", help="fibres of each rank in weak scaling (default 25)")
     add("--repeats", type=int, default=3, metavar="N", help="repeats of every point, interleaved (default 3)")

@@ -15,22 +15,29 @@ if TYPE_CHECKING:
 PROG = "gpu_track"
 STORE = "track.sqlite"
 DESCRIPTION = """\
-Keep a history of run times: measure commits with a representative problem, store the results, show
-them on a page, and find the commit that made something slower."""
+Keep a history of run times: measure commits with a representative problem,
+store the results, show them on a page, and find the commit that made something
+slower."""
 
 EPILOG = """\
 examples
-  gpu_track run                         measure HEAD of the project in this folder
-  gpu_track run v0.1..HEAD --every 5    every fifth commit of a range, in temporary copies
-  gpu_track page -o site                an interactive page
-  gpu_track check                       exit code 1 if something became slower, beyond noise
-  gpu_track baseline 3f87ff9            what 1.0 stands for
+  gpu_track run
+      measure HEAD of the project in this folder
+  gpu_track run v0.1..HEAD --every 5
+      every fifth commit of a range, in temporary copies
+  gpu_track page -o site
+      an interactive page
+  gpu_track check
+      exit code 1 if something became slower, beyond noise
+  gpu_track baseline 3f87ff9
+      what 1.0 stands for
   gpu_track import times.csv --series old-code --dates commits.txt
   gpu_track asv -o asv && cd asv && asv publish
 
 exit codes
-  0 done   1 check found a regression, or a commit could not be measured   2 usage or input
-  3 output   4 internal error   75 stopped cleanly, start again"""
+  0 done   1 check found a regression, or a commit could not be measured
+  2 usage or input   3 output   4 internal error
+  75 stopped cleanly, start again"""
 
 
 def build_parser() -> Parser:

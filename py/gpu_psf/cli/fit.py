@@ -22,24 +22,32 @@ UNLISTED, HOT = 0.25, 3 # unlisted lines per listed line, and hot columns of a b
 APART = 0.1             # shift of arcs against each other in pixels that brings a warning
 HELP = "fit traces and spot shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
-Fit traces and spot shapes to one or several arcs together, bundle by bundle. The starting PSF is that
-of another night, at most a few pixels off, or one with Gaussian spots."""
+Fit traces and spot shapes to one or several arcs together, bundle by bundle.
+The starting PSF is that of another night, at most a few pixels off, or one with
+Gaussian spots."""
 EPILOG = """\
 examples
   gpu_psf fit -i arc.fits -p psf-last-night.fits -o psf.fits
-  gpu_psf fit -i arc-1.fits arc-2.fits -p psf.fits -o new.fits --lines neon.txt --qa new.png
-  mpiexec -n 20 gpu_psf fit -i arc.fits -p psf.fits -o new.fits      each rank fits one bundle at a time
-  gpu_psf fit -i arc.fits -p start.fits -o psf.fits --spots tables          spots of any shape
-  gpu_psf fit -i arc.fits -p start.fits -o psf.fits --tail --continuum under        tails; few pixels without lines
+  gpu_psf fit -i arc-1.fits arc-2.fits -p psf.fits -o new.fits \\
+      --lines neon.txt --qa new.png
+  mpiexec -n 20 gpu_psf fit -i arc.fits -p psf.fits -o new.fits
+      each rank fits one bundle at a time
+  gpu_psf fit -i arc.fits -p start.fits -o psf.fits --spots tables
+      spots of any shape
+  gpu_psf fit -i arc.fits -p start.fits -o psf.fits --tail --continuum under
+      tails; few pixels without lines
 
-The images have the format that gpu_extract reads: IMAGE in electrons, IVAR, MASK, READNOISE. A list
-of lines is a text file. Each line holds a wavelength (Angstrom) and, if known, a strength.
+The images have the format that gpu_extract reads: IMAGE in electrons, IVAR,
+MASK, READNOISE. A list of lines is a text file. Each line holds a wavelength
+(Angstrom) and, if known, a strength.
 
-Finished bundles are kept in the folder OUTPUT.bundles, beside the output, until the PSF is written.
-A fit that was killed reuses them when it is started again. The result is the same.
+Finished bundles are kept in the folder OUTPUT.bundles, beside the output, until
+the PSF is written. A fit that was killed reuses them when it is started again.
+The result is the same.
 
-The file holds a STATUS for each fibre: 0 fitted, 1 few lines, 2 no line (its position comes from its
-neighbours), 3 not fitted (the starting PSF, moved like the nearest bundles)."""
+The file holds a STATUS for each fibre: 0 fitted, 1 few lines, 2 no line (its
+position comes from its neighbours), 3 not fitted (the starting PSF, moved like
+the nearest bundles)."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

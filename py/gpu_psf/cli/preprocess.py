@@ -14,18 +14,23 @@ NAME = "preprocess"
 SATURATION = 60000.0     # ADU
 HELP = "convert a raw image (ADU) to electrons, inverse variance and mask"
 DESCRIPTION = """\
-Convert a raw image to the format that gpu_extract and the other commands read: electrons, inverse
-variance, mask and read noise, with the dispersion along y. The bias comes from dark frames or the
-overscan. Unless they are given, the gain comes from a flat and the read noise from the dark frames."""
+Convert a raw image to the format that gpu_extract and the other commands read:
+electrons, inverse variance, mask and read noise, with the dispersion along y.
+The bias is a constant, or comes from dark frames or the overscan. Unless they
+are given, the gain comes from a flat and the read noise from the dark frames."""
 EPILOG = """\
 examples
-  gpu_psf preprocess -i raw.fits --dark dark-1.fits dark-2.fits --gain 2.5 -o image.fits
-  gpu_psf preprocess -i 'night.fits[SCIENCE,3]' --dark 'night.fits[SCIENCE,0]' 'night.fits[SCIENCE,1]' \\
-                     --transfer 'night.fits[FLAT]' --dispersion x -o image.fits
-  gpu_psf preprocess -i raw.fits --overscan 2048:2080 --gain 1.4 --read-noise 3.2 --bad bad.fits -o image.fits
+  gpu_psf preprocess -i raw.fits --dark dark-1.fits dark-2.fits --gain 2.5 \\
+      -o image.fits
+  gpu_psf preprocess -i 'night.fits[SCIENCE,3]' --dark 'night.fits[SCIENCE,0]' \\
+      'night.fits[SCIENCE,1]' --transfer 'night.fits[FLAT]' --dispersion x \\
+      -o image.fits
+  gpu_psf preprocess -i raw.fits --overscan 2048:2080 --gain 1.4 \\
+      --read-noise 3.2 --bad bad.fits -o image.fits
   gpu_psf preprocess -i raw.fits --spectrograph mine.ini -o image.fits
 
-FILE[HDU] selects an HDU by name or number. FILE[HDU,PLANE] also selects an image of a cube."""
+FILE[HDU] selects an HDU by name or number. FILE[HDU,PLANE] also selects an
+image of a cube."""
 
 
 def add_options(parser: Parser) -> None:

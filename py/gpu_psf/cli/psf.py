@@ -8,12 +8,14 @@ from gpu_psf.cli import fit, preprocess, shift, start
 
 PROG = "gpu_psf"
 DESCRIPTION = """\
-Fit the PSF of a fibre spectrograph to exposures of arc lamps. The PSF describes where the light of
-each fibre and wavelength falls (traces), and how it is distributed over the pixels (Gauss-Hermite
-terms). gpu_extract, specter and desispec read the file."""
+Fit the PSF of a fibre spectrograph to exposures of arc lamps. The PSF describes
+where the light of each fibre and wavelength falls (traces), and how it is
+distributed over the pixels (Gauss-Hermite terms, or tables). gpu_extract reads
+the file; so do specter and desispec, unless its spots are tables."""
 EPILOG = """\
 exit codes
-  0 done   2 usage or input   3 output   4 internal error or a lost rank   75 stopped, start again"""
+  0 done   2 usage or input   3 output   4 internal error or a lost rank
+  75 stopped cleanly, start again"""
 # each has NAME, HELP, DESCRIPTION, EPILOG, `add_options(parser)` and `body(args)`
 COMMANDS = (preprocess, start, fit, shift)
 

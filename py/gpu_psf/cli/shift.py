@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 NAME = "shift"
 HELP = "move the traces of a PSF to where they lie in one exposure"
 DESCRIPTION = """\
-Measure how far the light of an exposure lies from the traces of a PSF, and write the PSF with its
-traces moved. This corrects flexure between the arc and a science frame. Shifts of up to 2 pixels in x
-and 5 in y are found, if they vary slowly with fibre and wavelength. Spot shapes do not change."""
+Measure how far the light of an exposure lies from the traces of a PSF, and
+write the PSF with its traces moved. This corrects flexure between the arc and a
+science frame. Shifts of up to 2 pixels in x and 5 in y are found, if they vary
+slowly with fibre and wavelength. Spot shapes do not change."""
 EPILOG = """\
 examples
-  gpu_psf shift -i preproc.fits -p psf-of-the-night.fits -o psf-of-the-frame.fits
+  gpu_psf shift -i preproc.fits -p psf-night.fits -o psf-frame.fits
   gpu_psf shift -i arc.fits -p psf.fits -o moved.fits --lines neon.txt
-  gpu_extract -i preproc.fits -p psf-of-the-frame.fits -o frame.fits
+  gpu_extract -i preproc.fits -p psf-frame.fits -o frame.fits
 
-Shifts in x come from all light on the fibres. Shifts in y come from lines of known wavelengths: those
-of the night sky, or of --lines. If too few lines are seen, the traces move in x only, with a warning."""
+Shifts in x come from all light on the fibres. Shifts in y come from lines of
+known wavelengths: those of the night sky, or of --lines. If too few lines are
+seen, the traces move in x only, with a warning."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -12,22 +12,29 @@ if TYPE_CHECKING:
 NAME = "start"
 HELP = "make a starting PSF: traces from a flat, wavelengths from an arc"
 DESCRIPTION = """\
-Find the traces in a flat, identify the lines of an arc, measure the widths of the spots, and write a
-Gaussian PSF. gpu_extract reads it as it is; gpu_psf fit improves it.
+Find the traces in a flat, identify the lines of an arc, measure the widths of
+the spots, and write a Gaussian PSF. gpu_extract reads it as it is; gpu_psf fit
+improves it.
 
-One option gives the approximate wavelengths: a PSF that is a few pixels off (--psf), identified lines
-(--pairs), the wavelengths at both ends of the middle fibre (--range), or a short description of the
-spectrograph (--spectrograph), which also gives the number of fibres."""
+One option gives the approximate wavelengths: a PSF that is a few pixels off
+(--psf), identified lines (--pairs), the wavelengths at both ends of the middle
+fibre (--range), or a short description of the spectrograph (--spectrograph),
+which also gives the number of fibres."""
 EPILOG = """\
 examples
-  gpu_psf start --flat flat.fits --arc arc.fits --psf last-night.fits -o start.fits
-  gpu_psf start --arc arc.fits --psf last-night.fits -o start.fits          also moves the traces
-  gpu_psf start --flat flat.fits --arc arc.fits --range 5543,7826,6730 --fibres 500 --bundlesize 25 -o start.fits
-  gpu_psf start --flat flat.fits --arc arc.fits --spectrograph mine.ini --lines neon.txt -o start.fits
-  gpu_psf start --flat flat.fits --pairs lines.txt --columns 0,3,4 --unit nm --fibres 28 --echelle -o start.fits
+  gpu_psf start --flat flat.fits --arc arc.fits --psf old.fits -o start.fits
+  gpu_psf start --arc arc.fits --psf old.fits -o start.fits
+      also moves the traces
+  gpu_psf start --flat flat.fits --arc arc.fits --range 5543,7826,6730 \\
+      --fibres 500 --bundlesize 25 -o start.fits
+  gpu_psf start --flat flat.fits --arc arc.fits --spectrograph mine.ini \\
+      --lines neon.txt -o start.fits
+  gpu_psf start --flat flat.fits --pairs lines.txt --columns 0,3,4 --unit nm \\
+      --fibres 28 --echelle -o start.fits
 
-The images have the format that gpu_psf preprocess writes, with the dispersion along y. With --echelle
-each trace is an order with its own wavelengths; -w of gpu_extract then refers to the middle order."""
+The images have the format that gpu_psf preprocess writes, with the dispersion
+along y. With --echelle each trace is an order with its own wavelengths; -w of
+gpu_extract then refers to the middle order."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,36 +9,44 @@ from gpu_perf.cli.proflog import add_proflog
 from gpu_stress.spec import COPIES_BY_DEFAULT, DTYPES, MODULES, SHAPES, SUPPORTED, TESTS, Spec, parse_shape, show
 
 DESCRIPTION = """\
-Load a GPU (or the CPU) in known ways, from one process or from many at once. Report the rates and
-whether the results are right. Every result is checked."""
+Load a GPU (or the CPU) in known ways, from one process or from many at once.
+Report the rates and whether the results are right. By default every result is
+checked."""
 
 EPILOG = """\
 examples
-  gpu_stress fft                                  100 transforms of 1000,1000 float32 on the CPU
+  gpu_stress fft
+      100 transforms of 1000,1000 float32 on the CPU
   gpu_stress -m cupy fft -s 1000,1000 -c 1000 --no-copy
   gpu_stress gemm -m cupy -s 4096,4096 -d float64 --seconds 20 --procs 4
-  mpiexec -n 4 gpu_stress copy -m cupy --pinned   each rank is one process (srun likewise)
+  mpiexec -n 4 gpu_stress copy -m cupy --pinned
+      each rank is one process (srun likewise)
   gpu_stress campaign out && gpu_stress report out
-  gpu_stress info                                 devices of this machine, and their rates
-  gpu_stress vendor                               NVIDIA's own tests, where they are installed
+  gpu_stress info
+      devices of this machine, and their rates
+  gpu_stress vendor
+      NVIDIA's own tests, where they are installed
 
 result line
-  3.529 s, 28.0 Hz, 112.2 MByte/sec copy:True     time of all cycles, cycles per second, bytes of one
-  array one way per second; then median and spread of a cycle, bytes moved both ways, GFlop/s, errors
+  3.529 s, 28.0 Hz, 112.2 MByte/sec copy:True
+      time of all cycles, cycles per second, bytes of one array one way per
+      second; then median and spread of a cycle, bytes moved both ways, GFlop/s,
+      errors
 
 exit codes
-  0 done   1 a result was wrong   2 usage or input, does not fit, no such device   3 output
+  0 done   1 a result was wrong, or a test of campaign or vendor failed
+  2 usage or input, does not fit, no such device   3 output
   4 internal error or a lost process   75 stopped cleanly, start again"""
 
 HELP = {
     "fft": "Fourier transform over all axes, and back; the round trip must return the input",
     "copy": "copy from host to device and back; must be identical bit by bit",
     "rand": "uniform random numbers; their moments must be right",
-    "gemm": "matrix product, m,k times k,k; checked by a checksum identity",
+    "gemm": "matrix product, m,k or batch,m,k times k,k; checked by a checksum identity",
     "eigh": "eigenvalues and eigenvectors of symmetric matrices, n,n or batch,n,n; checked by residuals",
     "cholesky": "factorise positive definite matrices, n,n or batch,n,n; checked by residuals",
-    "extract": "extraction of a simulated frame of fibres,wavelengths; checked against the truth, and must be "
-               "identical in every cycle",
+    "extract": "extraction of a simulated frame of fibres,wavelengths, on the CPU; checked against the truth, and must "
+               "be identical in every cycle",
 }
 
 
@@ -84,7 +92,7 @@ def _add_test(parser: argparse.ArgumentParser, test: str) -> None:
     _add_amount(parser, 100 if test != "extract" else 10)
     dtype = "float64" if "float32" not in SUPPORTED[test] else "float32"
     add("-d", "--dtype", default=dtype, metavar="NAME", help=f"{', '.join(SUPPORTED[test])} (default {dtype})")
-    _add_how(parser, copies)
+    _add_how(parser, copies, "end processes after this many seconds; not for ranks of mpiexec or srun (default: none)")
     add("--procs", type=int, default=1, metavar="N", help="number of simultaneous processes (default 1)")
     add("--json", action="store_true", help="print JSON")
     if test == "extract":
@@ -101,10 +109,12 @@ def _add_amount(parser: argparse.ArgumentParser, count: int | None) -> None:
     parser.set_defaults(default_count=count)
 
 
-def _add_how(parser: argparse.ArgumentParser, copies: bool) -> None:
+def _add_how(parser: argparse.ArgumentParser, copies: bool, limit: str) -> None:
+    """limit: the help of --timeout"""
     add = parser.add_argument
     add("--copy", action=argparse.BooleanOptionalAction, default=copies,
-        help="move input and result between host and device in every cycle")
+        help="move input and result between host and device in every cycle, or not "
+             f"(default: {'--copy' if copies else '--no-copy'}; the test copy always moves them)")
     add("--pinned", dest="pinned", action="store_true", default=True, help="page-locked host memory (default)")
     add("--pageable", dest="pinned", action="store_false", help="pageable host memory")
     add("--warmup", type=int, default=3, metavar="N", help="number of untimed cycles before the timed ones (default 3)")
@@ -114,7 +124,7 @@ def _add_how(parser: argparse.ArgumentParser, copies: bool) -> None:
         help="device numbers, e.g. 0,1, or all; processes use them in turn (default 0)")
     add("--threads", type=int, metavar="N", help="threads of the numerical libraries in each process (default: chosen "
                                                  "by the libraries)")
-    add("--timeout", type=float, metavar="T", help="end processes after this many seconds")
+    add("--timeout", type=float, metavar="T", help=limit)
     add("--plant-fault", type=separated(int, "PROCESS:CYCLE", 2, by=":"), help=argparse.SUPPRESS)
 
 
@@ -143,7 +153,8 @@ def _add_campaign(parser: argparse.ArgumentParser) -> None:
     add("--procs", type=NUMBERS, default="1,2,3,10", metavar="LIST", help="numbers of simultaneous processes (default "
                                                                           "1,2,3,10)")
     _add_amount(parser, None)
-    _add_how(parser, True)
+    _add_how(parser, True, "end a set after this many seconds (default: 60 for each process and 20 times --seconds; "
+                           "none with -c)")
     add("--core", default="banded", metavar="NAME", help="core of the extract test: banded (default) or dense")
     add("--repeats", type=int, default=1, metavar="N", help="repeats of the whole list, interleaved (default 1)")
     add("--no-samples", dest="samples", action="store_false", help="do not sample the state of CPU and GPU")

@@ -5,12 +5,14 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from textwrap import fill
 from typing import Any, NoReturn, TypeVar
 
 from gpu_extract import __version__
 from gpu_extract.cli.common.messages import LEVELS, WHEN, say
 from gpu_extract.errors import InputError, did_you_mean
 
+WIDTH = 80          # columns of a help text
 T = TypeVar("T")
 
 
@@ -53,8 +55,8 @@ class Parser(argparse.ArgumentParser):
         parsers = self.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
         def command(name: str, text: str, description: str = "", epilog: str = "") -> Parser:
-            return parsers.add_parser(name, help=text, description=description or f"{text[0].upper()}{text[1:]}.",
-                                      epilog=epilog)
+            said = description or fill(f"{text[0].upper()}{text[1:]}.", WIDTH)
+            return parsers.add_parser(name, help=text, description=said, epilog=epilog)
 
         return command
 
