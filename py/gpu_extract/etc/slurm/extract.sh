@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One frame on a CPU node:   sbatch slurm/extract.sh -i IMAGE -p PSF -o FRAME [any option of gpu_extract]
 #
-# 20 ranks, one per bundle of a DESI frame. Variables to set before sbatch (defaults in brackets):
+# 20 ranks, one for each bundle of a DESI frame. Variables to set before sbatch (defaults in brackets):
 #   PYTHON   Python interpreter of the environment with gpu_extract                (python)
 #   MPI      srun's option for the MPI library: pmi2 for MPICH, pmix for Open MPI  (pmi2)
 #SBATCH --job-name=gpu_extract
