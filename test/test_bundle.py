@@ -179,7 +179,7 @@ def test_groups_of_the_dense_core_agree(tiny, groups):
 FACTS = ("fibres", "iterations", "error", "halfband", "ownband", "neighbours", "coupling", "cond", "selfcheck")
 
 
-def test_facts_of_a_bundle(tiny):
+def test_facts_of_a_bundle_are_those_of_its_normal_equations(tiny):
     """Compared with the whole icov with its diagonal scaled to 1: the coupling is its largest element between two
     fibres, to rounding; S, a Schur complement, has no larger condition number than icov itself."""
     frame = extracted(tiny.image, tiny.psf, CONFIG)

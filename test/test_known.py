@@ -43,7 +43,7 @@ def test_a_psf_that_was_changed_in_place_is_another(ask, change):
 
 @pytest.mark.parametrize("field", [{"name": "other"}, {"psferr": 0.5}, {"identity": {"CAMERA": "b1"}},
                                    {"shape": (4000, 4001)}, {"stamp": (13, 13)}, {"offset": (1.0, 2.0)}])
-def test_every_field_counts(ask, field):
+def test_psfs_that_differ_in_any_field_have_their_own_answers(ask, field):
     """Two PSFs that differ in any field have their own answers."""
     psf = oracle.make_psf(oracle.FAMILIES[0])
     assert ask(psf) == 0 and ask(replace(psf, **field)) == 1

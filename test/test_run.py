@@ -74,7 +74,7 @@ def test_settings_as_numpy_has_them():
     (lambda psf: replace(psf, offset=(5.0, np.nan)), r"offset is \(5.0, nan\), must lie within the stamp of"),
     (lambda psf: replace(psf, offset=(12.0, 8.0)), r"offset is \(12.0, 8.0\), must lie within the stamp"),
 ])
-def test_psfs_that_are_none(tiny, change, said):
+def test_psfs_that_cannot_be_used_are_refused(tiny, change, said):
     """Stamps of a thousand pixels would take hours; spots beside their stamp once gave indistinguishable bins."""
     with pytest.raises(InputError, match=f"^{said}"):
         change(tiny.psf)

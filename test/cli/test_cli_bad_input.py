@@ -80,14 +80,14 @@ BAD_IMAGES = {
 
 
 @pytest.mark.parametrize("name", BAD_IMAGES)
-def test_bad_images(refused, tmp_path, name):
+def test_images_that_cannot_be_used_are_refused(refused, tmp_path, name):
     change, words = BAD_IMAGES[name]
     path = rewrite(tmp_path / "bad.fits", change)
     message = refused("-i", path, words=words)
     assert "fibermap has" in message or str(path) in message
 
 
-def test_missing_and_foreign_files(refused, files, tmp_path):
+def test_missing_and_foreign_files_are_refused(refused, files, tmp_path):
     (tmp_path / "text.fits").write_text("no FITS file")
     (tmp_path / "empty.fits").touch()
     for option in ("-i", "-p", "-f", "-t"):
@@ -115,7 +115,7 @@ def test_a_pipe_that_nobody_writes_to(refused, tmp_path, option):
 
 
 @pytest.mark.parametrize("option", ["-i", "-p"])
-def test_truncated_files(refused, files, tmp_path, option):
+def test_truncated_files_are_refused(refused, files, tmp_path, option):
     content = (files.image if option == "-i" else files.psf).read_bytes()
     packed = gzip.compress(content)
     for name, piece in (("half", content[: len(content) // 2]), ("stub", content[:1000]), ("end", content[:-3000])):
@@ -147,7 +147,7 @@ def test_odd_files_of_astropys_own_tests(refused, shared):
             refused(option, path, "--ignore-checksums", words=path.name)
 
 
-def test_bad_psfs(refused, tmp_path):
+def test_psfs_that_cannot_be_used_are_refused(refused, tmp_path):
     for key, value, words in (
         ("PSFTYPE", "SPOTGRID", "PSF of type 'SPOTGRID', version 3; must be GAUSS-HERMITE with PSFVER 2 or 3"),
         ("PSFVER", 7, "version 7; must be"),
@@ -193,7 +193,7 @@ def test_bad_psfs(refused, tmp_path):
         (("--gpu", "--no-gpu"), "not allowed with"),
     ],
 )  # fmt: skip
-def test_bad_options(refused, options, words):
+def test_options_that_cannot_be_used_are_refused(refused, options, words):
     refused(*options, words=words)
 
 
@@ -261,7 +261,7 @@ AS_SOMEBODY = (
 
 
 @pytest.mark.parametrize("what", ["image", "input's folder", "folder"])
-def test_without_permission(files, what):
+def test_files_and_folders_without_permission_are_refused(files, what):
     """Root may do everything, so the command runs as another user."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -303,7 +303,7 @@ def full_disk_says(files, output, **more):
     return line
 
 
-def test_a_full_disk(files, tmp_path):
+def test_a_full_disk_leaves_the_old_file_and_no_other(files, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]

@@ -117,7 +117,7 @@ def test_an_option_that_does_not_exist_is_no_value():
             build_parser().parse_args(words.split())
 
 
-def test_nothing_is_made_up(capsys):
+def test_nothing_is_suggested_for_a_word_like_no_option(capsys):
     assert "did you mean" not in said_by("gpu_extract.cli.extract", ["-o", "x.fits", "--xyzzy"], capsys)
     assert "did you mean" not in said_by("gpu_extract.cli.extract", ["-o", "x.fits", "--nspec"], capsys)
 
@@ -192,7 +192,7 @@ def test_libraries_that_do_not_fit_into_memory():
     assert explain(error) == explain(MemoryError())
 
 
-def test_a_limit_of_threads():
+def test_a_limit_of_threads_is_named():
     """As under `ulimit -u`, or a container's limit: it was an internal error."""
     message, code = explain(RuntimeError("can't start new thread"))
     assert code == ExitCode.INTERNAL and message.startswith("the system allows no further thread or process: raise")
@@ -421,7 +421,7 @@ def test_a_sweep_is_not_begun_without_what_its_report_needs(capsys, tmp_path, mo
     assert "need matplotlib" in line and list(tmp_path.iterdir()) == []
 
 
-def test_times_in_the_log(capsys):
+def test_lines_of_the_log_begin_with_the_time_if_asked_or_in_a_file(capsys):
     """On: every line; auto: unless the output is a terminal; off: never. Errors are unchanged."""
     def body(_: object) -> int:
         logging.getLogger("gpu_extract").info("one\ntwo")

@@ -192,7 +192,7 @@ def test_its_lines_are_those_of_the_log(place: Place) -> None:
     assert (quiet.code, quiet.err) == (0, "")
 
 
-def test_without_a_command(place: Place) -> None:
+def test_a_missing_command_is_an_error_of_usage(place: Place) -> None:
     ended = place.run()
     assert ended.code == 2 and ended.err.count("\n") == 1
 

@@ -248,7 +248,7 @@ def test_one_thread_is_the_callers() -> None:
         crew.add([lambda: found.append(1 // 0)])
 
 
-def test_each_and_its_error() -> None:
+def test_each_takes_every_item_and_raises_the_error_of_one() -> None:
     for threads in (1, 3):
         crew, found = Crew(threads), list[int]()
         crew.each(found.append, range(10), 4)

@@ -331,7 +331,7 @@ def test_a_wrong_frame_is_wrong(bench: Bench, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
 
 
-def test_left_to_the_cpu() -> None:
+def test_fibres_left_to_the_cpu_are_added_up() -> None:
     assert left_to_cpu(None) == 0
     assert left_to_cpu(SimpleNamespace(notes={"bundles": {0: {"on_cpu": 2}, 5: {}, 10: {"on_cpu": 1}}})) == 3
 
@@ -374,7 +374,7 @@ def test_what_a_program_says(bench: Bench) -> None:
     assert gpu_programs.run(fails, bench, must=False) == "no such metric\n"
 
 
-def test_the_table_of_ncu() -> None:
+def test_launches_in_the_table_of_ncu_are_added_up() -> None:
     """Sums of launches, means weighted by their time, in ncu's units."""
     names = ['"ID"', '"Kernel Name"', *(f'"{metric}"' for metric in gpu_programs.METRICS.values())]
     units = ['""', '""', '"us"', '"Mbyte"', '"Kbyte"', '"%"', '"register/thread"', '"%"']

@@ -45,7 +45,7 @@ def test_bits_do_not_depend_on_memory_or_order(monkeypatch: pytest.MonkeyPatch) 
             np.testing.assert_array_equal(getattr(other, name), getattr(first, name))
 
 
-def test_bits_of_a_frame() -> None:
+def test_bits_of_a_frame_depend_neither_on_old_memory_nor_on_order() -> None:
     """Of all kernels of the flow, including image and mask."""
     first, *others = (with_device(SimulatedDevice(garbage=held, order=order)) for held, order in (
         (HELD[0], None), (HELD[1], 0.0), (HELD[2], 0.382)))

@@ -69,7 +69,7 @@ def test_a_list_of_an_editor_of_windows(tmp_path: Path) -> None:
     assert entry == Entry(f"{tmp_path}/a.fits", f"{tmp_path}/p.fits", f"{tmp_path}/o.fits")
 
 
-def test_a_list_has_an_end() -> None:
+def test_a_list_of_more_than_10_megabytes_is_refused() -> None:
     with pytest.raises(InputError, match="has more than 10000000 bytes"):
         find_entries(options(list="/dev/zero"))
 

@@ -73,6 +73,6 @@ def test_a_fault_while_writing_has_its_outcome(row: Writing, words: list[str], t
     assert [path.name for path in folder.iterdir()] == ["frame.fits"]
 
 
-def test_python() -> None:
+def test_the_commands_run_this_python() -> None:
     """The rows above refer to this Python."""
     assert program("gpu_extract")[0] == sys.executable

@@ -256,8 +256,8 @@ def test_a_description_says_the_rest(night: Path, tmp_path: Path) -> None:
     (["-i", "NIGHT[FLAT]", "--bias", "5", "--gain", "1", "--read-noise", "3", "--saturation", "9"],
      "no pixel is good: 80000 of 80000 have 9 ADU or more"),
 ])
-def test_bad_input(night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str],
-                   message: str) -> None:
+def test_input_that_cannot_be_used_is_refused_in_one_line(
+        night: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
     fits.PrimaryHDU(np.zeros((3, 4), np.uint8)).writeto(tmp_path / "small.fits")
     words = [word.replace("NIGHT", str(night)).replace("SMALL", str(tmp_path / "small.fits")) for word in options]
     assert main(["preprocess", *words, "-o", str(tmp_path / "x.fits")]) == 2
@@ -320,7 +320,7 @@ def test_darks_of_another_exposure_time_are_told(times: tuple[object, ...], told
     assert not doubts(image, [], cards)
 
 
-def test_names_of_images(night: Path) -> None:
+def test_an_image_is_named_by_its_hdu_and_plane(night: Path) -> None:
     assert read_raw(f"{night}[SCIENCE,0]")[0].shape == (200, 400)
     for name, message in ((f"{night}[7]", "has 3 HDUs"), (f"{night}[SCIENCE,3]", "is a cube of 3 images")):
         with pytest.raises(InputError, match=message):

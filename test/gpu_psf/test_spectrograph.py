@@ -161,8 +161,8 @@ def test_a_description_need_be_right_to_3_per_cent_only() -> None:
     ("", ["--echelle"], "are for fibres with the same wavelengths"),
     ("dispersion = 0.3", [], "dispersion is 0.3; they must agree to 10%"),
 ])
-def test_bad_descriptions(file: Path, capsys: pytest.CaptureFixture[str], change: str, options: list[str],
-                          message: str) -> None:
+def test_descriptions_that_cannot_be_used_are_refused(file: Path, capsys: pytest.CaptureFixture[str], change: str,
+                                                      options: list[str], message: str) -> None:
     text = "[toy]\nrange = 5003, 5415\nmiddle = 5222\n" + (change or "fibres = 18") + "\n"
     file.write_text(text)
     for name, image in (("flat", flat(TOY)), ("arc", arc(TOY, LINES, LIGHT))):

@@ -187,7 +187,7 @@ def test_from_a_psf_that_is_off(images: tuple[Image, Image], start: Start, with_
 
 
 @pytest.mark.parametrize(("dark", "told"), [(2, ", or --fibres 18 if 2 of them are dark"), (9, ""), (-1, "")])
-def test_a_remedy_is_one(start: Start, dark: int, told: str) -> None:
+def test_fibres_is_advised_only_if_gaps_show_what_is_missing(start: Start, dark: int, told: str) -> None:
     """--fibres helps if gaps show what is missing: otherwise it would lead from one error to the next."""
     message = str(_other_fibres(N - dark, start.psf, told=False))
     assert message.endswith(f"expected 18 as in {start.psf.name}: give a PSF and a flat of the same fibres{told}")

@@ -79,7 +79,7 @@ def test_no_device_and_no_such_device(monkeypatch):
         open_module("cupy", 2)
 
 
-def test_no_cupy(monkeypatch, capsys):
+def test_a_missing_cupy_is_one_line_that_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert main(["fft", "-m", "cupy"]) == 2
     lines = capsys.readouterr().err.splitlines()

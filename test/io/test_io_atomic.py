@@ -61,7 +61,7 @@ def test_names_are_unique_say_who_and_keep_the_extension(tmp_path):
     assert temporary_name(Path("/a/b.c.fits")).name.startswith(".b.c.tmp-")
 
 
-def test_a_full_disk(tmp_path):
+def test_a_full_disk_leaves_the_old_file(tmp_path):
     with tiny_disk(tmp_path / "disk") as disk:
         path = disk / "frame.fits"
         path.write_text("old")

@@ -238,7 +238,7 @@ def good_psf(tmp_path):
         ("WAVEMIN", "F", "XTRACE has WAVEMIN False and WAVEMAX 6100.0"),
     ],
 )
-def test_numbers_of_a_psf(tmp_path, good_psf, key, value, words):
+def test_numbers_of_a_psf_beyond_their_limits_are_refused(tmp_path, good_psf, key, value, words):
     assert words in refused(tmp_path / "a.fits", with_card(good_psf, key, value), read_psf)
 
 

@@ -53,7 +53,7 @@ def test_missing_folder_empty_foreign(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [100, 2880, 2880 + 999, 0.5, 0.9, 0.999])
-def test_truncated_file(tmp_path, keep):
+def test_a_truncated_file_is_refused(tmp_path, keep):
     """Cut in a header, in the data, and just before the last block; an exact HDU boundary is no truncation and shows as
     a missing HDU."""
     path = write_image(tmp_path / "a.fits", checksum=False)

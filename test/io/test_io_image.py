@@ -192,7 +192,7 @@ def test_nan_in_the_fibermap_is_refused_with_its_column(tmp_path):
     assert read_image(path, fibermap=False).fibermap is None
 
 
-def test_a_real_frame(shared):
+def test_pixels_of_a_real_frame_are_those_of_its_file(shared):
     image = read_image(shared / "data/frames/preproc-r0-fibres000-049.fits.gz")
     with fits.open(shared / "data/frames/preproc-r0-fibres000-049.fits.gz") as hdus:
         masked = (hdus["MASK"].data & 767) != 0

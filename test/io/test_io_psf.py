@@ -82,7 +82,7 @@ def with_tail(psf):
 
 
 @pytest.mark.parametrize("change", [lambda p: p, with_tail, lambda p: replace(p, bundle=None)])
-def test_write_then_read(tmp_path, change):
+def test_what_is_read_is_what_was_written(tmp_path, change):
     psf = change(small_psf())
     write_psf(tmp_path / "p.fits", psf)
     back = read_psf(tmp_path / "p.fits")

@@ -62,7 +62,7 @@ def test_a_bit_that_the_disk_has_lost(tmp_path, written_over):
     assert "differs in the 1048576 bytes from 0 on" in refused(tmp_path)
 
 
-def test_a_file_that_is_cut(tmp_path, written_over):
+def test_a_file_that_is_cut_after_writing_is_refused(tmp_path, written_over):
     written_over(lambda path: os.truncate(path, os.path.getsize(path) - 2880))
     assert "differs in the" in refused(tmp_path)
 

@@ -19,7 +19,7 @@ def small_table():
     return tabulated(small_psf(), 3, (2, 3))
 
 
-def test_write_then_read(tmp_path: Path) -> None:
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     psf = replace(small_table(), own=Legendre(np.tile([6050.0, 50.0], (6, 1)), 6000.0, 6100.0))
     write_psf(tmp_path / "p.fits", psf, cards=[Card("CAMERA", "r3")], tables={"SHIFTS": np.zeros(2, [("X", "f8")])})
     back = read_psf(tmp_path / "p.fits")
@@ -83,7 +83,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files(tmp_path: Path, name: str) -> None:
+def test_tables_that_cannot_be_spots_are_refused(tmp_path: Path, name: str) -> None:
     hdu, change, words = BAD[name]
     write_psf(tmp_path / "p.fits", small_table())
     with fits.open(tmp_path / "p.fits") as hdus:
@@ -102,7 +102,7 @@ def test_bad_files(tmp_path: Path, name: str) -> None:
     ("XTRACE", "PSFVER", 2, "PSF of type 'TABULATED', version 2; must be .*TABULATED with PSFVER 1"),
     ("STAMPS", "EXTNAME", "STAMP", "STAMPS"),
 ])
-def test_bad_headers(tmp_path: Path, hdu: str, key: str, value: object, words: str) -> None:
+def test_headers_beyond_their_limits_are_refused(tmp_path: Path, hdu: str, key: str, value: object, words: str) -> None:
     write_psf(tmp_path / "p.fits", small_table())
     with fits.open(tmp_path / "p.fits") as hdus:
         if value is None:
@@ -115,7 +115,7 @@ def test_bad_headers(tmp_path: Path, hdu: str, key: str, value: object, words: s
     assert "\n" not in str(caught.value)
 
 
-def test_fibres_of_a_table(tmp_path: Path) -> None:
+def test_stamps_of_some_fibres_serve_all(tmp_path: Path) -> None:
     """Tables of three fibres serve six; the fibres must be named, and correct."""
     write_psf(tmp_path / "p.fits", small_table())
     with fits.open(tmp_path / "p.fits") as hdus:

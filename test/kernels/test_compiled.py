@@ -239,7 +239,7 @@ def test_references_are_counted():
 
 
 @CHEAPLY
-def test_little_is_written():
+def test_loops_and_elements_are_few_instructions():
     """The array is counted once; a loop divides nothing; an element needs no array around it, and no memory for one."""
     @njit()
     def part(a, out, length):
