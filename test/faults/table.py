@@ -72,7 +72,7 @@ def page() -> str:
                  "file or complete. The next run removes the leftovers and gives the same bits. STOP to a rank or a\n"
                  "keeper alone ends all ranks (exit code 4). STOP and later CONT to all of them changes nothing (exit\n"
                  "code 0, the same bits). The measured codes with other launchers are in\n"
-                 "[mpi.md](mpi.md#when-something-goes-wrong).\n\n"
+                 "[mpi.md](mpi.md#signals).\n\n"
                  + table(("to", "signal", "at", "exit code"),
                          [(who, name, phase, str(code or "the launcher's"))
                           for who, name, phase, code in (*rows.SIGNALS_QUICK, *rows.SIGNALS)]))
