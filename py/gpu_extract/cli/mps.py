@@ -28,7 +28,7 @@ daemon are in GPU_EXTRACT_MPS_DIR, else TMPDIR, else /tmp, in a folder named by
 user, job and step, which is removed at the end.
 
 exit codes
-  that of COMMAND; 126 or 127 if it cannot be started
+  that of COMMAND, or its signal; 126 or 127 if it cannot be started
   2 usage   4 there is no MPS, and --require is given"""
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells

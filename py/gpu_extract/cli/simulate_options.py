@@ -54,7 +54,8 @@ def build_parser() -> Parser:
 
 def _files(parser: Parser) -> None:
     add = parser.add_argument_group("files").add_argument
-    add("-o", "--output", metavar="FILE", required=True, help="output image (.fits); an existing file is replaced")
+    add("-o", "--output", metavar="FILE", required=True,
+        help="output image (.fits or .fits.gz); an existing file is replaced")
     add("--psf-out", metavar="FILE", help="output PSF (default: OUTPUT-psf.fits; 'none' writes none)")
     add("--truth-out", metavar="FILE", help="output truth (default: OUTPUT-truth.fits; 'none' writes none)")
     add("--true-psf", metavar="FILE", help="also write the true PSF of the light, which may differ from the output PSF")
@@ -65,7 +66,8 @@ def _files(parser: Parser) -> None:
         help="also extract the frame with the slow, independent reference code and write the result; takes seconds for "
              "the camera tiny, hours for a whole frame")
     add("-w", "--wavelength", metavar="WMIN,WMAX,DW", type=GRID,
-        help="grid of the reference in Angstrom, both ends included (default: --truth-grid, else the camera's)")
+        help="grid of the reference in Angstrom, both ends included (default: --truth-grid, else the preset's of b, r "
+             "or z)")
     add("--perf", metavar="FILE.json", help="write how the time was spent")
 
 

@@ -55,7 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-i", "--input", metavar="ARC", nargs="+", required=True, help="images of arcs, fitted together")
     add("-p", "--psf", metavar="FILE", required=True, help="starting PSF")
-    add("-o", "--output", metavar="FILE", required=True, help="output PSF (.fits); an existing file is replaced")
+    add("-o", "--output", metavar="FILE", required=True,
+        help="output PSF (.fits or .fits.gz); an existing file is replaced")
     add("--lines", metavar="FILE", help="list of the lamps' lines (default: Hg, Cd, Ne, Ar, Kr, Xe; vacuum "
                                         "wavelengths)")
     add("--qa", metavar="FILE", help="picture of residuals, shifts, widths and chi squared (.png, .pdf, .svg)")

@@ -38,7 +38,8 @@ def add_options(parser: Parser) -> None:
     parser.values_with_minus(r"-[xy]$|-\.?\d")
     add = parser.add_argument
     add("-i", "--input", metavar="RAW", required=True, help="raw image")
-    add("-o", "--output", metavar="FILE", required=True, help="output image (.fits); an existing file is replaced")
+    add("-o", "--output", metavar="FILE", required=True,
+        help="output image (.fits or .fits.gz); an existing file is replaced")
     add("--spectrograph", metavar="NAME", help="description of the detector: side, FILE.ini or FILE.ini:NAME; the "
                                                "options below take precedence")
     add("--dispersion", metavar="AXIS",

@@ -33,7 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-i", "--input", metavar="FILE", required=True, help="image with light on the fibres")
     add("-p", "--psf", metavar="FILE", required=True, help="the PSF whose traces are moved")
-    add("-o", "--output", metavar="FILE", required=True, help="output PSF (.fits); an existing file is replaced")
+    add("-o", "--output", metavar="FILE", required=True,
+        help="output PSF (.fits or .fits.gz); an existing file is replaced")
     add("--lines", metavar="FILE", help="lines in the spectra of all fibres (default: of the night sky; vacuum "
                                         "wavelengths)")
     add("--degree", metavar="N", type=int, default=2, help="degree of the shifts across the fibres and in "

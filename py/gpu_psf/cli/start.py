@@ -42,7 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--flat", metavar="FILE", help="image with light on every fibre, for finding the traces")
     add("--arc", metavar="FILE", help="image of a lamp with lines")
-    add("-o", "--output", metavar="FILE", required=True, help="output PSF (.fits); an existing file is replaced")
+    add("-o", "--output", metavar="FILE", required=True,
+        help="output PSF (.fits or .fits.gz); an existing file is replaced")
     known = parser.add_argument_group("wavelengths (give one)").add_argument
     known("-p", "--psf", metavar="FILE", help="a PSF of this spectrograph, up to 5 pixels off in x and 8 in y")
     known("--pairs", metavar="FILE", help="identified lines: text with fibre, row (both from 0) and wavelength")
