@@ -20,7 +20,7 @@ from gpu_extract.errors import InputError
 from gpu_extract.user_cache import cache_folder
 
 COMPILERS = "g++", "clang++", "c++"
-FLAGS = "-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-x", "c++"
+FLAGS = "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-x", "c++"       # -O2 runs no faster
 FAST_FMA = {"x86_64": ("-mavx2", "-mfma")}       # without it, fma is a call of the C library
 SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror")
 MORE_FLAGS: tuple[str, ...] = ()                 # of what is compiled from now on: tests set SANITIZED
