@@ -200,7 +200,7 @@ def test_other_units_of_the_image(core, power, masks):
 def test_in_units_of_a_power_of_two(core, power):
     """Bitwise, also in bins that good pixels do not distinguish: no limit has units.
 
-    Three fibres and the bins around the masks: weak bins, those without data and each way to decorrelate are among them.
+    Three fibres and the bins around the masks: weak bins, bins without data, and each way to decorrelate.
     """
     case = inner_case(3)
     config = replace(case.config, core=core, wavelength=(6072.0, 6160.0, 0.8))

@@ -53,10 +53,13 @@ def test_the_light_of_cores_is_looked_at(columns, found):
     assert masked_ends._hidden_fibres(psf, (6060.0, 6140.0, 0.8), 40, image) == [found, found]
 
 
-@pytest.mark.parametrize(("family", "nfibre", "step"), [("v3", 3, 0.8), ("tails", 1, 0.5)])
-def test_little_that_tells_asks_for_a_longer_pad(family, nfibre, step):
+@pytest.mark.parametrize(("family", "nfibre", "step", "core"), [("v3", 3, 0.8, "dense"), ("tails", 1, 0.5, "auto")])
+def test_little_that_tells_asks_for_a_longer_pad(family, nfibre, step, core):
     """No core is wholly masked if every second row is (the first case), or if errors vary by a hundred from pixel to
-    pixel; light from beyond the pad of good pixels still reaches the ends: bins are those of a longer range."""
+    pixel; light from beyond the pad of good pixels still reaches the ends: bins are those of a longer range.
+
+    The dense core needs no kernels that only these masks ask for.
+    """
     psf = oracle.make_psf(family, nfibre)
     wave, rng = np.arange(*psf.wavelength_range, step), np.random.default_rng(5)
     photons = 300 * (1 + 0.3 * np.sin(np.arange(len(wave)) / 7)) * np.ones((nfibre, 1))
@@ -68,8 +71,8 @@ def test_little_that_tells_asks_for_a_longer_pad(family, nfibre, step):
     pix = clean + rng.normal(size=psf.shape) / np.sqrt(ivar)
     if nfibre > 1:
         ivar[1::2] = 0.0
-    frame, longer = (extracted(Image(pix, ivar), psf, ExtractConfig((6096.0 - bins * step, 6096.0 + bins * step, step)))
-                     for bins in (12, 72))
+    ranges = ((6096.0 - bins * step, 6096.0 + bins * step, step) for bins in (12, 72))
+    frame, longer = (extracted(Image(pix, ivar), psf, ExtractConfig(grid, core=core)) for grid in ranges)
     inner = longer.flux[:, 60:-60], longer.ivar[:, 60:-60]
     told = ((frame.mask | longer.mask[:, 60:-60]) & np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA)) == 0
     assert told.mean() > 0.4

@@ -45,13 +45,16 @@ def test_no_status_is_dropped_without_a_word(tmp_path: Path) -> None:
 
 
 def test_the_command_takes_it(tmp_path: Path) -> None:
-    """The same command, with the same spectra up to the table's difference from its spots."""
+    """The same command, with the same spectra up to the table's difference from its spots.
+
+    By the dense core, as no other test needs the kernels of these bins.
+    """
     image = str(write_image(tmp_path / "image.fits", image_hdus()))
     frames = []
     for name, psf in (("gh", small_psf()), ("table", tabulated(small_psf(), 5, (3, 3)))):
         write_psf(tmp_path / f"{name}.fits", psf)
         out = str(tmp_path / f"{name}-frame.fits")
-        asked = ["-i", image, "-p", str(tmp_path / f"{name}.fits"), "-o", out, "-w", GRID]
+        asked = ["-i", image, "-p", str(tmp_path / f"{name}.fits"), "-o", out, "-w", GRID, "--core", "dense"]
         assert main([*asked, "--any-psf", "-n", "3"]) == 0
         frames.append(read_frame(out))
     apart = np.abs(frames[0].flux - frames[1].flux) * np.sqrt(frames[0].ivar)
