@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from astropy.io import fits
 
+from gpu_extract.cli.common import ENDING
 from gpu_extract.cli.exposure import main
-from gpu_extract.cli.exposure_stop import SIGNALS
 from gpu_extract.simulate.config import Defects
 from mpi_launch import LIMIT, launch, launcher, unused_segments, wait_for_none
 from nights import GRID, PROGRAM, Night, assert_all_there, datasums, errors, make_night, run
@@ -25,7 +25,7 @@ DRIVER = Path(__file__).with_name("faulty.py")
 @pytest.fixture(autouse=True)
 def signals_as_they_were() -> Iterator[None]:
     """The program sets signal handlers, also when called as a function."""
-    kept = {number: signal.getsignal(number) for number in SIGNALS}
+    kept = {number: signal.getsignal(number) for number in ENDING}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

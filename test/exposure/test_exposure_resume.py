@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_extract.cli.common import ENDING
 from gpu_extract.cli.exposure import main
 from gpu_extract.errors import OutputError
 from mpi_launch import finish
@@ -16,7 +17,7 @@ from nights import GRID, PROGRAM, Night, assert_all_there, datasums
 
 @pytest.fixture(autouse=True)
 def signals_as_they_were():
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)}
+    kept = {number: signal.getsignal(number) for number in ENDING}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from astropy.io import fits
 
+from gpu_extract.cli.common import ENDING
 from gpu_extract.cli.exposure import main
 from gpu_extract.cli.exposure_list import find_entries
 from gpu_extract.cli.exposure_options import build_parser
-from gpu_extract.cli.exposure_stop import SIGNALS
 from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.extract import main as extract_one
 from gpu_extract.config import MATHEMATICS, ExtractConfig
@@ -30,7 +30,7 @@ from nights import GRID, PROGRAM, Night, assert_all_there
 
 @pytest.fixture(autouse=True)
 def signals_as_they_were() -> Iterator[None]:
-    kept = {number: signal.getsignal(number) for number in SIGNALS}
+    kept = {number: signal.getsignal(number) for number in ENDING}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

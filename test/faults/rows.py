@@ -291,6 +291,10 @@ SURROUNDINGS = (
                  f"ulimit -t 1; {shlex.quote(sys.executable)} -c 'import os, sys, time; next(t for t in "
                  "iter(time.process_time, None) if t > 0.8); os.execv(sys.argv[1], sys.argv[1:])' {run}; exit $?",
                  137, "Killed"),
+    Surroundings("one second of CPU time, as a soft limit (ulimit -St)",
+                 f"ulimit -St 1; {shlex.quote(sys.executable)} -c 'import os, sys, time; next(t for t in "
+                 "iter(time.process_time, None) if t > 0.8); os.execv(sys.argv[1], sys.argv[1:])' {run}", 75,
+                 "; start again"),
     Surroundings("standard output, error and input closed", "{run} <&- >&- 2>&-"),
     Surroundings("standard error on a full disk", "{run} 2>/dev/full"),
     Surroundings("standard error on a full disk, and an invalid option", "{run} -n 0 2>/dev/full", 2),
@@ -362,4 +366,5 @@ SIGNALS_QUICK = (("keeper", "TERM", "extract", 75), ("keeper", "INT", "gather", 
 SIGNALS = (("keeper", "TERM", "write", 75), ("rank", "HUP", "share", 75), ("rank", "INT", "read", 75),
            ("keeper", "INT", "start", 75), ("keeper", "HUP", "share", 75), ("rank", "TERM", "gather", 75),
            ("launcher", "KILL", "extract", None), ("launcher", "HUP", "write", None), ("proxy", "HUP", "share", None),
-           ("keeper", "KILL", "commit", None))
+           ("keeper", "KILL", "commit", None), ("keeper", "USR1", "extract", 75), ("keeper", "USR2", "write", 75),
+           ("rank", "XCPU", "extract", 75))

@@ -1,7 +1,6 @@
 """gpu_extract_exposure: extracts many images to many frames."""
 import argparse
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -48,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ends_on_signals(PROG), loading():
             return run_main(build_parser, partial(extract_exposure, start=start), argv, speaks=speaks())
 
-    return run_kept(PROG, run, passes=[signal.SIGUSR1])
+    return run_kept(PROG, run)
 
 
 def extract_exposure(args: argparse.Namespace, start: StartUp) -> int:

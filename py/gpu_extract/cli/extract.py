@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from gpu_extract.cli.common import ENDING, at_least, loaded, loading, log, run_main, say, set_threads
+from gpu_extract.cli.common import at_least, loaded, loading, log, run_main, say, set_threads
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.early import Early
 from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals, leave_on_signals
@@ -32,7 +32,7 @@ EMBEDDED = "r"        # camera of the embedded frame
 def main(argv: Sequence[str] | None = None) -> int:
     """The command gpu_extract; returns its exit code (errors.ExitCode)."""
     def run() -> int:
-        with ends_on_signals(PROG, ENDING), loading():
+        with ends_on_signals(PROG), loading():
             return run_main(build_parser, extract_image, argv, speaks=speaks())
 
     return run_kept(PROG, run)
@@ -100,11 +100,11 @@ def interruptible(args: argparse.Namespace) -> Iterator[None]:
     def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    ask_on_signals(PROG, interrupt, lambda: remove_leftovers(outputs(args).values(), own=True), ENDING)
+    ask_on_signals(PROG, interrupt, lambda: remove_leftovers(outputs(args).values(), own=True))
     try:
         yield
     finally:
-        leave_on_signals(PROG, ENDING)
+        leave_on_signals(PROG)
 
 
 def read_shared(args: argparse.Namespace, comm: "Comm", early: Early) -> Job:

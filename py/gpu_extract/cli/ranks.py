@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpu_extract.cli.common import NO_PROCESS, check_memory, complain, explain, log
+from gpu_extract.cli.common import ENDING, NO_PROCESS, check_memory, complain, explain, log
 from gpu_extract.errors import ExitCode, InputError, is_interruption
 from gpu_extract.perf.clock import sleep
 from gpu_extract.seams import Comm
@@ -76,11 +76,8 @@ def _number(names: tuple[str, ...]) -> int | None:
     return next((int(os.environ[n]) for n in names if os.environ.get(n, "").isdigit()), None)
 
 
-def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> int:
-    """Run a program, under a keeper if it is one of several ranks; returns its exit code.
-
-    passes: signals that the program handles
-    """
+def run_kept(prog: str, run: Callable[[], int]) -> int:
+    """Run a program, under a keeper if it is one of several ranks; returns its exit code."""
     launch = find_launch()
     if launch is None or not hasattr(os, "fork") or "mpi4py.MPI" in sys.modules:
         return run()
@@ -115,7 +112,7 @@ def run_kept(prog: str, run: Callable[[], int], passes: Sequence[int] = ()) -> i
         complain(prog, f"rank {launch.rank}: {NO_PROCESS}")
         return ExitCode.INTERNAL
 
-    return keep(run, lost=lost, end_all=lambda code: _end_all(launch, code), passes=passes, beside=beside,
+    return keep(run, ending=ENDING, lost=lost, end_all=lambda code: _end_all(launch, code), beside=beside,
                 no_process=no_process)
 
 

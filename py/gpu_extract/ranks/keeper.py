@@ -24,11 +24,10 @@ _SELDOM = 1.0        # seconds between two checks of the keeper
 _PATIENCE = 5.0      # seconds to wait for the launcher to end this process on request
 _HEAD_START = 1.0    # seconds for the other ranks to find the same error
 _TELL_OF_PARENT = 1           # Linux: prctl(PR_SET_PDEATHSIG, ...)
-_ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 # from one keeper to others: end, here and now (not SIGTERM, which may be meant for the ranks); from the system to a
 # keeper: its parent has ended
 END_NOW, _ORPHANED = (signal.SIGRTMIN + 3, signal.SIGRTMIN + 4) if hasattr(signal, "SIGRTMIN") else \
-    (int(signal.SIGUSR2), int(signal.SIGIO))
+    (int(signal.SIGURG), int(signal.SIGIO))
 
 
 class Mark(IntEnum):
@@ -48,20 +47,20 @@ _code = [int(ExitCode.INTERNAL)]     # in the keeper: the exit code for an end o
 _asked: list[int] = []        # in the keeper: received signals to end
 
 
-def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequence[int] = (),
+def keep(run: Callable[[], int], *, ending: Sequence[int], lost: Lost, end_all: EndAll,
          beside: Beside = lambda child: lambda well: None,
          no_process: Callable[[], int] = lambda: int(ExitCode.INTERNAL)) -> int:
     """Call `run` in a child process, and return its result there, which is the exit code it must end with.
 
     The keeper never returns: it ends with that code. Where the child ends in another way, or is stopped for more
-    than 10 s (it is killed then), all ranks are ended. SIGTERM, SIGINT, SIGHUP and the end of the launcher are passed
-    on to the child (a signal that was ignored stays so); it is killed where it does not end within 10 s, and all ranks
+    than 10 s (it is killed then), all ranks are ended. Signals to end, and the end of the launcher, are passed on to
+    the child (a signal that was ignored stays so); it is killed where it does not end within 10 s, and all ranks
     are ended. The child ends with its keeper: the system sees to it, since MPI may hold all threads of the child until
     all ranks have met. It looks after the keeper in turn: one that is stopped for more than 10 s ends all ranks, too.
+    ending: signals that ask the child to end
     lost: called with how the child ended, whether MPI was still starting, and whether a signal had
         asked for an end; returns the exit code
     end_all: asks the launcher to end all ranks with an exit code; returns whether it will also end the keeper
-    passes: further signals that the child handles, which are passed on to it
     beside: called in the keeper with the child's number; what it returns is told whether the child has ended as it
         should, or, where all are ended, before this process ends
     no_process: called where the system allows no child; returns the exit code with which all ranks end
@@ -69,7 +68,7 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     children_count_as_this()
     reader, writer = os.pipe()
     launcher, parent = os.getppid(), os.getpid()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_ENDING, END_NOW))       # until somebody takes them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*ending, END_NOW))       # until somebody takes them
     try:
         child = os.fork()
     except OSError:
@@ -77,11 +76,11 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     if child != 0:
         os.close(writer)
         ended = beside(child)
-        _take_signals(child, launcher, passes, ended)
+        _take_signals(child, launcher, ending, ended)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         status = _wait(child)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for number in _ENDING:
+        for number in ending:
             signal.signal(number, _end_with_code)
         os.set_blocking(reader, False)                    # processes started by the child may still hold the other end
         said = os.read(reader, 64)
@@ -105,7 +104,7 @@ def keep(run: Callable[[], int], *, lost: Lost, end_all: EndAll, passes: Sequenc
     return code
 
 
-def _take_signals(child: int, launcher: int, passes: Sequence[int], ended: Callable[[bool], None]) -> None:
+def _take_signals(child: int, launcher: int, ending: Sequence[int], ended: Callable[[bool], None]) -> None:
     """Handle signals to the keeper, which are meant for the rank."""
     def ask(number: int, _: object) -> None:
         _pass_on(child, number)
@@ -121,11 +120,9 @@ def _take_signals(child: int, launcher: int, passes: Sequence[int], ended: Calla
         ended(False)
         _end_with_code()
 
-    for number in _ENDING:
+    for number in ending:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, ask)
-    for other in passes:
-        signal.signal(other, lambda number, _: _pass_on(child, number))
     signal.signal(signal.SIGALRM, lambda *_: _pass_on(child, signal.SIGKILL))
     signal.signal(END_NOW, end)
     signal.signal(_ORPHANED, orphaned)
