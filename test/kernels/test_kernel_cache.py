@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -162,6 +163,21 @@ def test_a_damaged_file_is_as_good_as_absent_and_said_once(kept: Kept, damage: s
     assert len(kept.said) == 1 and NAME in kept.said[0] and "compiled again" in kept.said[0]
     store.save(NAME, b"content")
     assert kept.file().read_bytes() == content and kept.open().load(NAME) == b"content"
+
+
+def test_a_pipe_is_as_good_as_absent(kept: Kept) -> None:
+    """The program waited for ever for its writer. (Of a device it read without end.)"""
+    kept.file().unlink()
+    os.mkfifo(kept.root / DIGEST[:20] / NAME)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits"))
+    signal.alarm(10)
+    try:
+        assert kept.open().load(NAME) is None and len(kept.said) == 1
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    kept.open().save(NAME, b"content")
+    assert kept.open().load(NAME) == b"content"             # a file of its own, in its place
 
 
 def test_what_is_of_another_machine_or_of_another_kernel_is_not_believed(kept: Kept) -> None:

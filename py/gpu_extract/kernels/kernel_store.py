@@ -123,8 +123,9 @@ class Store:
     def _read(self, name: str) -> bytes | None:
         for folder in self._readable:
             try:
-                with open(folder / name, "rb") as file:
-                    ours, found = trusted(os.fstat(file.fileno())), file.read()
+                with open(folder / name, "rb", opener=_at_once) as file:
+                    status = os.fstat(file.fileno())
+                    ours, found = trusted(status), file.read() if stat.S_ISREG(status.st_mode) else b""
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -142,6 +143,11 @@ class Store:
     def _sum(self, name: str, content: bytes) -> bytes:
         """The checksum of an entry: of its content, its name and everything that it is made from."""
         return hashlib.sha256(f"{self.digest} {name}\n".encode() + content).digest()
+
+
+def _at_once(name: str, flags: int) -> int:
+    """Open a file without waiting: a pipe would wait for a writer."""
+    return os.open(name, flags | os.O_NONBLOCK)
 
 
 _NOT_OURS = "belongs to another user, or is writable by others"
