@@ -22,6 +22,7 @@ import pytest
 from astropy.io import fits
 from astropy.table import Table
 from numba import njit
+from numba.core.config import reload_config
 
 from edge_files import small_frame
 from gpu_extract import __version__
@@ -563,6 +564,21 @@ def test_settings_of_matplotlib_that_it_refuses(small_frames, tmp_path):
                           text=True, env={**os.environ, "MPLBACKEND": "no-such"}, check=False, timeout=60)
     assert done.returncode == ExitCode.INPUT and not picture.exists() and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("gpu_compare: error: matplotlib refuses the user's settings (Key backend: 'no-such'")
+
+
+@pytest.mark.parametrize("settings", ["a: [", "- a", "1: 2"])
+def test_settings_of_numba_that_it_refuses(settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba reads them from the current folder, and ended in an internal error."""
+    yaml = pytest.importorskip("yaml")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ".numba_config.yaml"
+    file.write_text(settings)
+    with pytest.raises((yaml.YAMLError, AttributeError)) as found:
+        reload_config()
+    message, code = explain(found.value)
+    assert message.startswith(f"numba refuses its settings in {file} (") and code == ExitCode.INPUT
+    file.unlink()
+    assert explain(found.value)[1] == ExitCode.INTERNAL
 
 
 def test_lines_for_a_closed_standard_error_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO      # of a write wit
 NO_PROCESS = ("the system allows no further thread or process: raise the limit (ulimit -u, or pids of the job or "
               "container), or end other processes, and start again")
 _NO_TEMPORARY = "No usable temporary directory", "MPLCONFIGDIR"      # of Python's tempfile, of matplotlib
+_OF_NUMBA = ".numba_config.yaml"
 _ROOT = os.path.realpath(f"{__file__}/../../../..")
 
 Build = Callable[[], argparse.ArgumentParser]
@@ -84,6 +85,10 @@ def explain(error: BaseException) -> tuple[str, ExitCode]:
     if damaged := _damaged_code(error):
         return (f"{damaged}: the byte code of this module is damaged, as happens when a disk is full; remove the file, "
                 "and start again", ExitCode.INPUT)
+    if os.path.isfile(_OF_NUMBA) and any(frame.f_code.co_filename.endswith("numba/core/config.py")
+                                         for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return (f"numba refuses its settings in {os.path.abspath(_OF_NUMBA)} ({error}); correct or remove this file, "
+                "or start the program in another folder", ExitCode.INPUT)
     if isinstance(error, OSError) and any(word in str(error) for word in _NO_TEMPORARY):
         return ("no folder for temporary files can be written to (TMPDIR, else /tmp): make room there, or set TMPDIR "
                 "to a folder of yours; files under their final names are complete", ExitCode.OUTPUT)
