@@ -1,10 +1,12 @@
 """Variables that launchers set, and N processes that MPI does not see as one run."""
 import os
+import resource
 import sys
 from pathlib import Path
 
 import pytest
 
+from gpu_extract.cli import ranks
 from gpu_extract.cli.ranks import Launch, find_launch
 from gpu_extract.errors import InputError
 from gpu_extract.ranks.comm import get_comm
@@ -82,3 +84,11 @@ def test_a_limit_of_processes(frames: Frames, tmp_path: Path, what: str, error: 
                    variables={"PYTHONPATH": path})
     assert ended.code == 4 and "Traceback" not in ended.err and not output.exists()
     assert ended.errors and all("the system allows no further thread or process" in line for line in ended.errors)
+
+
+def test_few_open_files_are_named_where_a_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below 36 files MPICH's UCX ends a rank in MPI_Init, or aborts it; the launcher, or memory, was blamed."""
+    for most, named in ((32, True), (4096, False), (resource.RLIM_INFINITY, False)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, most=most: (most, most))
+        line = ranks._lost(Launch(2, 1, 1, "mpiexec"), "ended by signal 6 (SIGABRT)")
+        assert (f"only {most} files may be open" in line and line.endswith("raise the limit (ulimit -n)")) == named

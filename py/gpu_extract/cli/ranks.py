@@ -2,6 +2,7 @@
 import argparse
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ _MPIEXEC = {"Open MPI": "mpiexec or prterun of Open MPI", "MPICH": "mpiexec.hydr
 _LAUNCHERS = "srun --mpi=pmi2 or mpiexec.hydra for MPICH, srun --mpi=pmix or prterun for Open MPI"
 _ROOT = Path(__file__).resolve().parents[2]
 _END = "import sys; sys.path.insert(0, {root!r}); from gpu_extract.ranks.group import end_group; end_group({number})"
+_FEW_FILES = 256
 UNTIL_READ = 0.3       # seconds for a launcher to pass on messages before it ends everything
 
 
@@ -94,7 +96,7 @@ def run_kept(prog: str, run: Callable[[], int]) -> int:
             return ExitCode.INTERNAL
         if launch.node_rank == 0:
             complain(prog, f"MPI cannot start under {launch.program} (it {words}; its message is above): the launcher "
-                           "must match the MPI that mpi4py finds: " + _LAUNCHERS)
+                           f"must match the MPI that mpi4py finds: {_LAUNCHERS}{_few_files()}")
         return ExitCode.INPUT
 
     def beside(child: int) -> Callable[[bool], None]:
@@ -120,7 +122,14 @@ def _lost(launch: Launch, words: str) -> str:
     """The message about a lost rank. Of shared memory that has no room left the system tells by SIGBUS."""
     asked = "room in /dev/shm" if "SIGBUS" in words else "enough memory"
     return (f"rank {launch.rank} was lost: it {words}; all ranks were ended; check the system's log (was there {asked}"
-            "?) and start again")
+            f"?) and start again{_few_files()}")
+
+
+def _few_files() -> str:
+    """The end of such a message if so few files may be open that MPI may not start; on two ranks it needs 36."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"; only {most} files may be open, and MPI may need more: raise the limit (ulimit -n)" \
+        if 0 <= most < _FEW_FILES else ""
 
 
 def _guard(words: str) -> Callable[[], None]:
