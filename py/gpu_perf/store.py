@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_extract.errors import InputError, OutputError, check_local
+from gpu_extract.io.atomic import check_target
 from gpu_extract.perf.clock import epoch
 
 APPLICATION, VERSION = 0x47505458, 1
@@ -61,7 +62,7 @@ class Result:
 
 
 class Store:
-    """The store in a file, which is made if it does not exist.
+    """The store in a file, which is made by the first addition if it does not exist: an error before leaves none.
 
     Raises InputError if the file is something else or damaged, OutputError if it cannot be made or written.
     """
@@ -72,10 +73,19 @@ class Store:
             check_local(str(path), "keep the store on a local disk, and send a copy there")
         if must_exist and not path.is_file():
             raise InputError(f"{path}: no such store; gpu_track run or gpu_track import makes one")
+        self._in_memory = not path.exists()
+        if self._in_memory:
+            check_target(path, make=str(path.parent))
+        self._open()
+
+    def _open(self) -> None:
+        """Open the file, or a store in memory as long as there is none; make the tables where it is empty."""
+        path, place = self.path, ":memory:" if self._in_memory else self.path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._in_memory:
+                path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as undo:
-                self._base = undo.enter_context(closing(sqlite3.connect(path, timeout=60.0)))
+                self._base = undo.enter_context(closing(sqlite3.connect(place, timeout=60.0)))
                 self._check()
                 undo.pop_all()
         except sqlite3.OperationalError as error:
@@ -152,7 +162,11 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction whose failure raises OutputError."""
+        """A transaction in the file, whose failure raises OutputError."""
+        if self._in_memory:
+            self._in_memory = False
+            self._base.close()
+            self._open()
         try:
             with self._base:
                 yield

@@ -1,5 +1,6 @@
 """The history: commits measured in temporary copies, stored, judged, exported; series from elsewhere."""
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -227,6 +228,14 @@ def test_files_that_are_no_stores(tmp_path: Path, capsys, kind: str, words: str)
     assert (path.read_bytes() if path.exists() else b"") == content
 
 
+@pytest.mark.parametrize("words", [["run", "--problem", "none"], ["run", "main~9..main"], ["import", "bad.csv"]])
+def test_an_error_of_the_input_leaves_no_store(tmp_path: Path, monkeypatch, capsys, words: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.csv").write_text("figure\n1\n")
+    assert main([*words, "--store", "new/track.sqlite", "--repository", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1 and os.listdir(tmp_path) == ["bad.csv"]
+
+
 @pytest.mark.parametrize("change", ["DROP TABLE measures", "UPDATE measures SET value = 'fast'",
                                     "UPDATE commits SET date = 'yesterday'"])
 def test_stores_that_were_tampered_with(tmp_path: Path, capsys, change: str) -> None:
@@ -260,6 +269,7 @@ def test_a_store_that_another_program_makes_meanwhile(tmp_path: Path, monkeypatc
             assert other.add_commits([Commit("abcd123", 1.0)]) == 1
         return honest(store) if before else found
 
+    path.touch()
     monkeypatch.setattr(Store, "_tables", meanwhile)
     with Store(path) as store:
         assert store.add_commits([Commit("abcd123", 1.0)]) == 0
