@@ -24,6 +24,7 @@ READY = "ready"
 GRACE = 5.0           # seconds between asking a process to end and killing it
 LINGER = 2.0          # seconds to wait for the last lines of a process that has ended
 TAIL = 2000           # characters of standard error stored with a result
+_SLURM = "srun: ", "slurmstepd: "        # beginnings of lines that follow the program's own
 
 Tick = Callable[[Mapping[int, int]], float]
 Events = queue.Queue[tuple[str, int]]
@@ -50,8 +51,10 @@ class Ended:
 
     @property
     def said(self) -> str:
-        """The last line of its standard error, or ""."""
-        return (self.error.splitlines() or [""])[-1]
+        """The last line of its standard error, but one of Slurm only if there is no other; or ""."""
+        lines = self.error.splitlines()
+        own = [line for line in lines if not line.startswith(_SLURM)]
+        return (own or lines or [""])[-1]
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,23 @@ class Space:
         return list(dict.fromkeys(found))
 
 
+# $1: the job's name, $2: its output; the rest submits it and waits. A job outlives the sbatch that waits for it: one
+# left by a killed sweep is cancelled, and so is this one if the sweep ends it
+_JOB = """\
+name=$1 output=$2
+shift 2
+leave() {
+    if [ -f "$output" ]; then cat "$output" >&2; rm -f "$output"; fi
+    exit "$1"
+}
+scancel --name="$name"
+trap 'scancel --name="$name"; leave 143' HUP INT TERM
+"$@" --job-name="$name" --output="$output" --wait &
+wait $!
+leave $?
+"""
+
+
 @dataclass(frozen=True)
 class Launch:
     """How ranks are started. program: mpiexec, srun, sbatch or none; words: of the launcher; mps_wrapper: the command
@@ -112,8 +130,8 @@ class Launch:
     words: tuple[str, ...] = ()
     mps_wrapper: tuple[str, ...] = ()
 
-    def command(self, point: Point, program: Sequence[str]) -> tuple[str, ...]:
-        """The command that runs a program at a point. Raises InputError if it cannot run."""
+    def command(self, point: Point, program: Sequence[str], folder: Path) -> tuple[str, ...]:
+        """The command that runs a program at a point of the sweep in a folder. Raises InputError if it cannot run."""
         wrapped = (*(self.mps_wrapper if point.mps else ()), *program)
         if point.mps and not self.mps_wrapper:
             raise InputError("--mps on needs mps_wrapper, which was not found: install the programs, or leave --mps "
@@ -129,7 +147,9 @@ class Launch:
         if self.program == "srun":
             return (*self.words, "-n", count, *gpus, *wrapped)
         line = shlex.join(("srun", "-n", count, *wrapped))
-        return (*self.words, "--wait", "--output=/dev/null", f"--ntasks={count}", *gpus, f"--wrap={line}")
+        name = f"gpu_sweep-{sha256(str(folder.resolve()).encode()).hexdigest()[:16]}-{point.name}"
+        output = folder / RECORDS / f"{point.name}.{{repeat}}.log"
+        return ("sh", "-c", _JOB, "sh", name, str(output), *self.words, f"--ntasks={count}", *gpus, f"--wrap={line}")
 
 
 def commands(points: Sequence[Point], folder: Path, launch: Launch, program: Sequence[str], *,
@@ -141,7 +161,7 @@ def commands(points: Sequence[Point], folder: Path, launch: Launch, program: Seq
         words = [*program, "-n", str(point.nspec), "--core", point.core,
                  *(["--tile", str(point.tile)] if point.tile else []), "--gpu" if point.per_gpu else "--no-gpu",
                  *options, "-o", str(folder / RECORDS / f"{point.name}.fits"), "--perf", str(record)]
-        argv = launch.command(point, words)
+        argv = launch.command(point, words, folder)
         if point.per_gpu and launch.program in ("mpiexec", "none"):
             devices = ",".join(str(n) for n in range(point.gpus))
             argv = ("env", f"CUDA_VISIBLE_DEVICES={devices}", *argv)

@@ -1,5 +1,7 @@
 """Scaling sweeps: points, commands, real runs under a real launcher, failures, and the report by hand."""
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,20 +38,51 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize(("program", "expected"), [
     ("mpiexec", "env CUDA_VISIBLE_DEVICES=0,1 mpiexec -n 4 wrap gpu_extract"),
     ("srun", "srun -n 4 --gpus-per-node=2 wrap gpu_extract"),
-    ("sbatch", "sbatch --wait --output=/dev/null --ntasks=4 --gpus-per-node=2 --wrap=srun -n 4 wrap gpu_extract")])
+    ("sbatch", "sbatch --ntasks=4 --gpus-per-node=2 --wrap=srun -n 4 wrap gpu_extract")])
 def test_commands_of_the_launchers(program: str, expected: str) -> None:
     point = Point("strong", 4, 500, "auto", per_gpu=2, mps=True)
     (made,) = commands([point], Path("f"), Launch(program, (program,), ("wrap",)), ["gpu_extract"], options=("-r", "0"))
-    words = " ".join(made.argv)
+    words = " ".join(made.argv[6 if program == "sbatch" else 0:])
     assert words.startswith(expected) and "--gpu " in words and "-r 0" in words
     assert f"{RECORDS}/{point.name}.{{repeat}}.json" in words
 
 
 def test_what_cannot_be_launched_is_said() -> None:
     with pytest.raises(InputError, match="need a launcher"):
-        Launch("none").command(Point("weak", 2, 50, "auto"), ["x"])
+        Launch("none").command(Point("weak", 2, 50, "auto"), ["x"], Path("f"))
     with pytest.raises(InputError, match="needs mps_wrapper"):
-        Launch("mpiexec", ("mpiexec",)).command(Point("weak", 2, 50, "auto", per_gpu=1, mps=True), ["x"])
+        Launch("mpiexec", ("mpiexec",)).command(Point("weak", 2, 50, "auto", per_gpu=1, mps=True), ["x"],
+                                            Path("f"))
+
+
+def stand_ins(folder: Path, sbatch: str) -> None:
+    """Programs in place of Slurm's: sbatch runs a script, scancel lists what it was asked to cancel."""
+    for name, script in (("sbatch", f'for word in "$@"; do case $word in --output=*) out=${{word#*=}};; esac; done\n'
+                                    f"{sbatch}"), ("scancel", f'echo "$@" >> {folder / "cancelled"}')):
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(("sbatch", "timeout", "status", "said"), [
+    ("echo 'gpu_extract: error: no' > $out; echo 'srun: error: task 0' >> $out; exit 2", None, "failed",
+     "gpu_extract: error: no"),
+    ("echo 'sbatch: error: no such partition' >&2; exit 1", None, "failed", "sbatch: error: no such partition"),
+    ("touch $out", None, "ok", None),
+    ("sleep 60", 0.5, "timeout", None)])
+def test_jobs_say_what_they_said_and_end_with_their_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: str,
+                                                          timeout: float | None, status: str, said: str | None) -> None:
+    """The message of a job was lost, and a job went on, beside the next one, when its sweep was stopped or its point
+    timed out. A job left by a killed sweep is cancelled first."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    stand_ins(tmp_path, sbatch)
+    (tmp_path / RECORDS).mkdir()
+    points = [Point("weak", 2, 50, "auto")]
+    (outcome,) = run(commands(points, tmp_path, Launch("sbatch", ("sbatch",)), ["x"], timeout=timeout), tmp_path)
+    assert outcome.status == status and (said is None or outcome.said == said)
+    cancelled = (tmp_path / "cancelled").read_text().splitlines()
+    assert len(cancelled) == (2 if timeout else 1) and len(set(cancelled)) == 1
+    assert re.fullmatch(f"--name=gpu_sweep-[0-9a-f]{{16}}-{points[0].name}", cancelled[0])
+    assert not list((tmp_path / RECORDS).iterdir())
 
 
 @pytest.mark.slow
