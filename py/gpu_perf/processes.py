@@ -24,7 +24,7 @@ READY = "ready"
 GRACE = 5.0           # seconds between asking a process to end and killing it
 LINGER = 2.0          # seconds to wait for the last lines of a process that has ended
 TAIL = 2000           # characters of standard error stored with a result
-_SLURM = "srun: ", "slurmstepd: "        # beginnings of lines that follow the program's own
+_SLURM = "srun: ", "slurmstepd"          # beginnings of lines that follow the program's own
 
 Tick = Callable[[Mapping[int, int]], float]
 Events = queue.Queue[tuple[str, int]]

@@ -104,20 +104,24 @@ class Space:
         return list(dict.fromkeys(found))
 
 
-# $1: the job's name, $2: its output; the rest submits it and waits. A job outlives the sbatch that waits for it: one
-# left by a killed sweep is cancelled, and so is this one if the sweep ends it
+# $1: the job's name, $2: its record, $3: its output; the rest submits it and waits. A job outlives the sbatch that
+# waits for it: one left by a killed sweep is cancelled, and so is this one if the sweep ends it. For some cancelled
+# jobs the exit code of sbatch is 0
 _JOB = """\
-name=$1 output=$2
-shift 2
+name=$1 record=$2 output=$3
+shift 3
 leave() {
     if [ -f "$output" ]; then cat "$output" >&2; rm -f "$output"; fi
     exit "$1"
 }
 scancel --name="$name"
+rm -f "$record"
 trap 'scancel --name="$name"; leave 143' HUP INT TERM
 "$@" --job-name="$name" --output="$output" --wait &
-wait $!
-leave $?
+wait $! || leave $?
+[ -s "$record" ] && leave 0
+echo "the job ended without a record: it was cancelled, or its node failed" >&2
+leave 1
 """
 
 
@@ -130,8 +134,8 @@ class Launch:
     words: tuple[str, ...] = ()
     mps_wrapper: tuple[str, ...] = ()
 
-    def command(self, point: Point, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The command that runs a program at a point of the sweep in a folder. Raises InputError if it cannot run."""
+    def command(self, point: Point, program: Sequence[str], record: Path) -> tuple[str, ...]:
+        """The command that runs a program, which writes a record, at a point. Raises InputError if it cannot run."""
         wrapped = (*(self.mps_wrapper if point.mps else ()), *program)
         if point.mps and not self.mps_wrapper:
             raise InputError("--mps on needs mps_wrapper, which was not found: install the programs, or leave --mps "
@@ -147,9 +151,10 @@ class Launch:
         if self.program == "srun":
             return (*self.words, "-n", count, *gpus, *wrapped)
         line = shlex.join(("srun", "-n", count, *wrapped))
-        name = f"gpu_sweep-{sha256(str(folder.resolve()).encode()).hexdigest()[:16]}-{point.name}"
-        output = folder / RECORDS / f"{point.name}.{{repeat}}.log"
-        return ("sh", "-c", _JOB, "sh", name, str(output), *self.words, f"--ntasks={count}", *gpus, f"--wrap={line}")
+        place = sha256(str(record.resolve()).encode()).hexdigest()
+        name, output = f"gpu_sweep-{place[:16]}-{point.name}", record.with_suffix(".log")
+        return ("sh", "-c", _JOB, "sh", name, str(record), str(output), *self.words, f"--ntasks={count}", *gpus,
+                f"--wrap={line}")
 
 
 def commands(points: Sequence[Point], folder: Path, launch: Launch, program: Sequence[str], *,
@@ -161,7 +166,7 @@ def commands(points: Sequence[Point], folder: Path, launch: Launch, program: Seq
         words = [*program, "-n", str(point.nspec), "--core", point.core,
                  *(["--tile", str(point.tile)] if point.tile else []), "--gpu" if point.per_gpu else "--no-gpu",
                  *options, "-o", str(folder / RECORDS / f"{point.name}.fits"), "--perf", str(record)]
-        argv = launch.command(point, words, folder)
+        argv = launch.command(point, words, record)
         if point.per_gpu and launch.program in ("mpiexec", "none"):
             devices = ",".join(str(n) for n in range(point.gpus))
             argv = ("env", f"CUDA_VISIBLE_DEVICES={devices}", *argv)

@@ -42,7 +42,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 def test_commands_of_the_launchers(program: str, expected: str) -> None:
     point = Point("strong", 4, 500, "auto", per_gpu=2, mps=True)
     (made,) = commands([point], Path("f"), Launch(program, (program,), ("wrap",)), ["gpu_extract"], options=("-r", "0"))
-    words = " ".join(made.argv[6 if program == "sbatch" else 0:])
+    words = " ".join(made.argv[7 if program == "sbatch" else 0:])
     assert words.startswith(expected) and "--gpu " in words and "-r 0" in words
     assert f"{RECORDS}/{point.name}.{{repeat}}.json" in words
 
@@ -67,22 +67,25 @@ def stand_ins(folder: Path, sbatch: str) -> None:
     ("echo 'gpu_extract: error: no' > $out; echo 'srun: error: task 0' >> $out; exit 2", None, "failed",
      "gpu_extract: error: no"),
     ("echo 'sbatch: error: no such partition' >&2; exit 1", None, "failed", "sbatch: error: no such partition"),
-    ("touch $out", None, "ok", None),
+    ("touch $out; echo {} > %s", None, "ok", None),
+    ("touch $out", None, "failed", "the job ended without a record: it was cancelled, or its node failed"),
     ("sleep 60", 0.5, "timeout", None)])
 def test_jobs_say_what_they_said_and_end_with_their_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: str,
                                                           timeout: float | None, status: str, said: str | None) -> None:
     """The message of a job was lost, and a job went on, beside the next one, when its sweep was stopped or its point
     timed out. A job left by a killed sweep is cancelled first."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    stand_ins(tmp_path, sbatch)
     (tmp_path / RECORDS).mkdir()
     points = [Point("weak", 2, 50, "auto")]
+    record = tmp_path / RECORDS / f"{points[0].name}.0.json"
+    record.write_text("{} of an earlier job")
+    stand_ins(tmp_path, sbatch.replace("%s", str(record)))
     (outcome,) = run(commands(points, tmp_path, Launch("sbatch", ("sbatch",)), ["x"], timeout=timeout), tmp_path)
     assert outcome.status == status and (said is None or outcome.said == said)
     cancelled = (tmp_path / "cancelled").read_text().splitlines()
     assert len(cancelled) == (2 if timeout else 1) and len(set(cancelled)) == 1
     assert re.fullmatch(f"--name=gpu_sweep-[0-9a-f]{{16}}-{points[0].name}", cancelled[0])
-    assert not list((tmp_path / RECORDS).iterdir())
+    assert list((tmp_path / RECORDS).iterdir()) == [record] * (status == "ok")
 
 
 @pytest.mark.slow
