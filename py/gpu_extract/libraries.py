@@ -8,6 +8,7 @@ which all tests passed: 0.60 sometimes refused a kernel's arguments.
 import mmap
 import os
 import re
+import threading
 from types import ModuleType
 
 OLDEST = {"numpy": (2, 0), "scipy": (1, 13), "numba": (0, 68), "astropy": (7, 1)}
@@ -24,9 +25,11 @@ class NoRoomError(MemoryError):
 
 
 def check_room(threads: int | None) -> None:
-    """Raise NoRoomError if the libraries cannot be loaded with so much memory (ulimit -v), before they are loaded.
+    """Raise NoRoomError if the libraries cannot be loaded with so much memory (ulimit -v), and RuntimeError if the
+    system does not allow their threads, before they are loaded.
 
-    While it is loaded, OpenBLAS asks for refused memory without end, or ends the process with exit code 1.
+    While it is loaded, OpenBLAS asks for refused memory without end, or ends the process with exit code 1. For a thread
+    that is refused it sends the process a SIGINT, as if a user had stopped it.
 
     threads: of OpenBLAS; None: one for each core, as it does by itself
     """
@@ -39,6 +42,21 @@ def check_room(threads: int | None) -> None:
         fewer = ", or use fewer threads (OPENBLAS_NUM_THREADS=1)" if further else ""
         raise NoRoomError(f"{needed >> 20} MB of address space, which the libraries need, are refused: raise the limit "
                           f"(ulimit -v, or the memory of the job){fewer}") from error
+    _start_threads(2 * further)                              # those of numpy's and of scipy's
+
+
+def _start_threads(count: int) -> None:
+    """Have so many threads at once, for a moment."""
+    over, started = threading.Event(), []
+    try:
+        for _ in range(count):
+            started.append(threading.Thread(target=over.wait))
+            started[-1].start()
+    finally:
+        over.set()
+        for thread in started:
+            if thread.ident is not None:
+                thread.join()
 
 
 def check_version(library: ModuleType) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from contextlib import suppress
 from dataclasses import replace
@@ -26,7 +27,7 @@ from numba.core.config import reload_config
 
 from edge_files import small_frame
 from gpu_extract import __version__
-from gpu_extract.cli.common import explain, log, on_terminal, run_main, show_progress, start_logging
+from gpu_extract.cli.common import NO_PROCESS, explain, log, on_terminal, run_main, show_progress, start_logging
 from gpu_extract.cli.compare import build_parser, main
 from gpu_extract.cli.report import Progress
 from gpu_extract.errors import ExitCode, InputError, check_local
@@ -262,6 +263,27 @@ def test_threads_need_memory(monkeypatch):
         assert refused[-1] == refused[0] + (of_openblas - 1) * (refused[1] - refused[0] if of_openblas > 1 else 0)
         assert ("OPENBLAS_NUM_THREADS" in str(caught.value)) == said
     assert refused[1] > refused[0]
+
+
+def test_threads_of_the_libraries_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenBLAS sends the process a SIGINT: it ended with exit code 75, as if started again it might succeed."""
+    begun, start = list[threading.Thread](), threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if len(begun) == 2:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    check_room(1)
+    check_room(2)
+    assert len(begun) == 2
+    begun.clear()
+    with pytest.raises(RuntimeError) as caught:
+        check_room(3)
+    assert explain(caught.value) == (NO_PROCESS, ExitCode.INTERNAL) and not any(thread.is_alive() for thread in begun)
 
 
 @pytest.mark.parametrize("size", [16, 20, 200])
