@@ -23,7 +23,7 @@ from typing import Any
 
 import scipy
 
-from gpu_extract.libraries import check_version
+from gpu_extract.libraries import check_room_of_lapack, check_version
 
 check_version(scipy)
 _FOLDER = [os.path.join(path, "linalg") for path in scipy.__path__]
@@ -53,6 +53,7 @@ def _extension(name: str) -> ModuleType | None:
 def _modules() -> tuple[ModuleType, ModuleType]:
     """LAPACK and BLAS: both from the extension modules, or both from the public ones."""
     if "scipy.linalg" not in sys.modules:
+        check_room_of_lapack()
         found = [_extension(name) for name in _NEEDED]
         if found[0] is not None and found[1] is not None:
             return found[0], found[1]

@@ -13,7 +13,9 @@ from types import ModuleType
 
 OLDEST = {"numpy": (2, 0), "scipy": (1, 13), "numba": (0, 68), "astropy": (7, 1)}
 _ROOM = 470 << 20                # bytes of address space that loading the libraries and a tiny frame take (measured)
+_ROOM_OF_LAPACK = 96 << 20       # of these, bytes that scipy's LAPACK takes, with its OpenBLAS (64 MB, measured)
 _ROOM_OF_THREAD = 90 << 20       # bytes that each further thread of numpy's and scipy's OpenBLAS takes (measured)
+_further = [0]                   # threads of an OpenBLAS beyond the first, as far as known
 
 
 class TooOldError(ImportError):
@@ -34,15 +36,24 @@ def check_room(threads: int | None) -> None:
     threads: of OpenBLAS; None: one for each core, as it does by itself
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    further = min(threads or cores, cores) - 1               # it starts no more threads than there are cores
-    needed = _ROOM + further * _ROOM_OF_THREAD
+    _further[0] = min(threads or cores, cores) - 1           # it starts no more threads than there are cores
+    _check(_ROOM + _further[0] * _ROOM_OF_THREAD)
+    _start_threads(2 * _further[0])                          # those of numpy's and of scipy's
+
+
+def check_room_of_lapack() -> None:
+    """Raise NoRoomError if what was read meanwhile has left no room for scipy's LAPACK, just before it is loaded."""
+    _check(_ROOM_OF_LAPACK + _further[0] * _ROOM_OF_THREAD // 2)
+
+
+def _check(needed: int) -> None:
+    """Raise NoRoomError if so many bytes are refused."""
     try:
         mmap.mmap(-1, needed, mmap.MAP_PRIVATE).close()
     except OSError as error:
-        fewer = ", or use fewer threads (OPENBLAS_NUM_THREADS=1)" if further else ""
+        fewer = ", or use fewer threads (OPENBLAS_NUM_THREADS=1)" if _further[0] else ""
         raise NoRoomError(f"{needed >> 20} MB of address space, which the libraries need, are refused: raise the limit "
                           f"(ulimit -v, or the memory of the job){fewer}") from error
-    _start_threads(2 * further)                              # those of numpy's and of scipy's
 
 
 def _start_threads(count: int) -> None:

@@ -247,6 +247,20 @@ def test_memory_that_is_too_little_for_the_libraries(words, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_memory_that_was_used_before_lapack_is_loaded():
+    """While rank 0 loads the libraries, it reads the image: with 560 MB allowed and an image of 4000 x 4000 pixels
+    OpenBLAS asked for more without end."""
+    code = ("import re, resource, sys, numpy, scipy, gpu_extract.libraries as libraries\n"
+            "used = int(re.search(r'VmSize:\\s+(\\d+)', open('/proc/self/status').read())[1]) << 10\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (used + (50 << 20), -1))\n"
+            "try:\n"
+            "    import gpu_extract.lapack\n"
+            "except libraries.NoRoomError as error:\n"
+            "    sys.exit(str(error))\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and done.stderr.startswith("96 MB of address space, which the libraries need")
+
+
 def test_threads_need_memory(monkeypatch):
     """As many as there are cores, which OpenBLAS does not exceed."""
     refused = []
