@@ -54,6 +54,20 @@ def test_pads_grow_with_what_is_asked_for(family):
     assert all(decay.patch <= decay.beyond for decay in decays)
 
 
+@pytest.mark.parametrize("bins", [2, 192, 640, 2000])
+def test_stretches_have_the_bins_of_the_range(bins):
+    """As many bins as asked for, or as the PSF has, which ends half a bin beyond one on both sides."""
+    psf, (first, last, step) = oracle.make_psf(), RANGE
+    low, high = psf.wavelength_range
+    for edge, (wave, place) in zip((first, last), ideal.windows(psf, RANGE, bins), strict=True):
+        numbers = (wave - edge) / step
+        assert np.abs(numbers - np.rint(numbers)).max() < 1e-9
+        assert low <= wave[0] and wave[-1] <= high
+        assert len(wave) == min(bins, int((high - low) / step))
+        end, quarter = int(np.abs(wave - edge).argmin()), len(wave) // 4
+        assert place == min(max(end, quarter), len(wave) - 1 - quarter)
+
+
 def test_broad_spots_ask_for_more():
     psf = oracle.make_psf("v3")
     narrow, broad = (measure_decay(p, RANGE, 1e-6) for p in (psf, widened(psf, 1.5)))

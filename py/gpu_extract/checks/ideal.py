@@ -15,6 +15,7 @@ from gpu_extract.spots import recipe
 
 WINDOWS = 192, 320    # bins of the small problem: the second if light reaches beyond the first, then
                       # twice as many and so on, until the whole decay is covered
+SAME = 1e-6      # of a step: the PSF may end this far before a bin that it holds
 ITERATIONS = 12  # of the power iteration for the correlation between fibres, which is needed to a few per cent
 
 
@@ -41,15 +42,18 @@ def lengths(most: int) -> Iterator[int]:
 def windows(psf: PsfModel, wavelength: tuple[float, float, float], bins: int) -> list[tuple[Array, int]]:
     """A stretch of this many bins around each end of the range, as far as the PSF reaches, and the bin of that end.
 
-    If that bin is within a quarter of the stretch from its end, another bin replaces it, since C differs there.
+    If that bin is within a quarter of the stretch from its end, another bin replaces it, since C differs there. The
+    bins are those of the range: with about one to a row, C is far larger where they lie on the edges of rows than in
+    their middles.
     """
     low, high = psf.wavelength_range
     step, found = wavelength[2], []
     for centre in wavelength[:2]:
-        start = max(low, min(centre - 0.5 * bins * step, high - bins * step))
-        count = min(bins, int((high - start) / step) + 1)
-        place = min(max(round((centre - start) / step), count // 4), count - 1 - count // 4)
-        found.append((np.asarray(start + step * np.arange(count), dtype=float), place))
+        below, above = (int(room / step + SAME) for room in (centre - low, high - centre))
+        first = min(max(bins // 2, bins - 1 - above), below)
+        count = min(bins, first + above + 1)
+        wave = np.clip(centre + step * np.arange(-first, count - first), low, high)
+        found.append((wave, min(max(first, count // 4), count - 1 - count // 4)))
     return found
 
 

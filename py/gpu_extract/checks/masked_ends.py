@@ -14,12 +14,13 @@ from gpu_extract.normal import lower_band, make_cut
 from gpu_extract.solve import definite_factor
 from gpu_extract.spots import centres, recipe
 
-# (row, column) of a core's pixels, and their shares of its light, roughly; the middle one first
+# (row, column) of a core's pixels, and their shares of its light, roughly; the middle row first, and its middle pixel
 CORE = {(dy, dx): 1 / 4 ** (1 + 0.5 * (dy != 0) + 0.5 * (dx != 0)) for dy in (0, -1, 1) for dx in (0, -1, 1)}
 TELLS = 0.1      # of the median ivar of a fibre's middle pixels: a pixel with less hardly tells anything
 # share of the cores' light, of all of them and of RUN that follow each other: with less on pixels that tell the margins
-# of probe.py may not cover the others. And of cores whose middle tells: with more the other pixels are not looked at
-LEAST, MIDDLES, RUN = (0.75, 0.25), (0.85, 0.5), 3
+# of probe.py may not cover the others. And of their middle rows' light: with more the other rows are not looked at
+LEAST, ROWS, RUN = (0.75, 0.25), (0.85, 0.5), 3
+MIDDLE = slice(0, 3)
 EVERY = 4        # of a pad's bins, one is examined,
 FEWEST = 8       # but at least this many of a short pad
 BESIDE = 2       # fibres on both sides that are measured along
@@ -63,13 +64,13 @@ def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: i
                          lambda: _pads(image.shape, psf, wavelength, pad))
     ivar, shares, hidden = image.ivar.reshape(-1), np.array([*CORE.values()]), list[list[int]]()
     for cores in ends:
-        found, middles = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[0]]
-        least = TELLS * medians(middles.copy())[:, None]
-        some = np.flatnonzero(_below(MIDDLES, middles > least, inside))
+        found, rows = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[MIDDLE]]
+        least = TELLS * medians(rows[0].copy())[:, None]
+        some = np.flatnonzero(_below(ROWS, 2 * np.tensordot(shares[MIDDLE], rows > least, 1), inside))
         if len(some):
             found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[:, some]] > least[some], 1), inside)
-        rows = np.flatnonzero(np.diff(found)).reshape(-1, 2).tolist()
-        hidden.append(sorted({n for start, stop in rows for n in (start, (start + stop) // 2, stop - 1)}))
+        ranges = np.flatnonzero(np.diff(found)).reshape(-1, 2).tolist()
+        hidden.append(sorted({n for start, stop in ranges for n in (start, (start + stop) // 2, stop - 1)}))
     return hidden
 
 
