@@ -43,8 +43,7 @@ def test_masked_cores_ask_for_a_longer_pad():
 @pytest.mark.parametrize(("columns", "found"), [
     ((-2, -1, 0, 1, 2), [2]), ((0,), [2]), ((-1, 1), [2]), ((1, 2), []), ((-2, -1), [])])
 def test_the_light_of_cores_is_looked_at(columns, found):
-    """A fibre counts if its cores have lost more than a quarter of their light: the column in the middle, or both beside
-    it."""
+    """A fibre counts if its cores have lost more than a quarter of their light: the middle column, or both beside."""
     psf = oracle.make_psf(nfibre=5, shape=(364, 60), first_row=14)
     y, x = (place[2] for place in np.rint(centres(psf, (0, 5), np.arange(6002.0, 6198.0, 0.1))).astype(int))
     ivar = np.ones(psf.shape)
