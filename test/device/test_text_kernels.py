@@ -1,6 +1,6 @@
 """Kernels in CUDA C++ for spots, pixels and bands, compiled for the CPU, against obvious formulas."""
 from itertools import product as pairs_of
-from math import erf, exp, pi, sqrt
+from math import erf, erfc, exp, pi, sqrt
 
 import numpy as np
 import pytest
@@ -425,3 +425,32 @@ def test_spots_weights_and_right_hand_sides_are_their_definitions(cores: tuple[t
         np.testing.assert_allclose([scale[f, j], *sums[:, f, j]],
                                    np.array([1.0, through @ roots, through @ lights]) / whole, rtol=1e-12)
     assert outside > 50 and (clipped > 20 or tail)
+
+
+def on_one_side(low: float, high: float) -> float:
+    """The integral of the normal density between two edges, with all digits far from its centre."""
+    near, far = sorted((abs(low), abs(high)))
+    outside = erfc(near / sqrt(2)) / 2, erfc(far / sqrt(2)) / 2
+    return outside[0] - outside[1] if low * high >= 0 else 1.0 - sum(outside)
+
+
+@pytest.mark.parametrize("centre", [(-14.0, 3.0), (2.2, -13.0), (18.0, 2.5), (1.4, 19.0)])
+def test_wings_have_all_digits(centre: tuple[float, float]) -> None:
+    """A stamp far from the spot's centre. If masks leave a bin no other pixels, they decide what its neighbours know.
+
+    The exponent u^2 / 2 is below 130, so that rounding of u and of the edges leaves some hundred eps.
+    """
+    fibres, size, sigma = 2 * NFIBRE, (60, 40), 1.3
+    numbers, (y0, x0) = np.zeros((fibres, 28, NWAVE)), positions(3)
+    numbers[:, 0], numbers[:, 1], numbers[:, 2:4], numbers[:, 13] = y0 + centre[0], x0 + centre[1], sigma, 1.0
+    white, ones = placed(np.full((fibres, NY * NX, NWAVE), np.nan)), np.ones((2, *size[::-1]))
+    run_lanes(spots.make.sized(3, 5, 0, 0, 0, 0, 0, NY), fibres * places_of(NWAVE), 5,
+              (white, white.astype(np.float32), np.empty((fibres, NWAVE)), np.empty((2, fibres, NWAVE)), numbers, ones,
+               ones, np.zeros(fibres, np.int32), y0, x0, np.array([[0, 0, *size]] * 2), 13, 28, NFIBRE, NX, NY, 28,
+               NWAVE, size[0], size[1], fibres))
+    hy, hx = (np.array([on_one_side((p - 0.5 - at) / sigma, (p + 0.5 - at) / sigma) for p in range(count)])
+              for count, at in zip((NY, NX), centre, strict=True))
+    expected = np.outer(hy, hx).ravel()
+    assert 0.0 < expected.max() < 1e-9
+    found = unplaced(white, NWAVE)
+    np.testing.assert_allclose(found, np.broadcast_to(expected[:, None], found.shape), rtol=1e-12, atol=0.0)

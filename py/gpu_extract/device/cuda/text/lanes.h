@@ -31,7 +31,7 @@ using index = long long;
 #else
 #define INFINITY __builtin_inf()
 extern "C" {        // <cmath> takes longer to read than all of this text
-double sqrt(double), fabs(double), floor(double), exp(double), log(double), erf(double), pow(double, double);
+double sqrt(double), fabs(double), floor(double), exp(double), log(double), erfc(double), pow(double, double);
 double fma(double, double, double), nextafter(double, double), nan(const char *);
 }
 inline float nextafter(float a, float b) { return __builtin_nextafterf(a, b); }

@@ -42,13 +42,23 @@ BLOCK(128) void evaluate(index n, double *numbers, const double *series, const i
     }
 }
 
-// Integrals up to u of He_k times the normal density, k = 0 .. N - 1, up to constants.
 constexpr double ROOT_HALF = 0.70710678118654752440, DENSITY = 0.39894228040143267794;
 
+// The integral of the normal density to u from the end on u's side. A pixel's integral is the difference between its edges,
+// plus 1 if the centre lies between. It has all digits in the wings, where a difference of erf is rounding.
+LANE double from_outside(double u)
+{
+    return (u < 0.0 ? 0.5 : -0.5) * erfc(fabs(u) * ROOT_HALF);
+}
+LANE double if_between(double left, double right) { return left < 0.0 && right >= 0.0 ? 1.0 : 0.0; }
+
+// Integrals up to u of He_k times the normal density, k = 0 .. N - 1, up to constants; for k = 0 see `from_outside`.
 template <int N> LANE void antiderivatives(double (&values)[N], double u)
 {
+    values[0] = from_outside(u);
+    KNOWN_BY_NOW(values[0]);      // before anything else is begun, or the registers do not suffice
+    KNOWN_BY_NOW(u);
     double density = -DENSITY * exp(-0.5 * u * u), before = 0.0, he = 1.0;
-    values[0] = 0.5 * erf(u * ROOT_HALF);
     EACH_FROM(k, 1, N) {
         values[k] = density * he;
         double next = fma(u, he, -(k - 1) * before);
@@ -71,6 +81,7 @@ template <int N> struct Along {
             profile[k] = high[k] - low[k];
             low[k] = high[k];
         }
+        profile[0] += if_between(edge + (done - 1.0), edge + done);
     }
 };
 
@@ -90,14 +101,14 @@ template <int NJ, int NI, int CUT, int ROWS> struct CoreRows {
         LOOP(int, r, 0, ROWS + 1) {      // not unrolled: compilers would compute all at once
             double u = (edge + r) * scale;
             push_back(density, -DENSITY * exp(-0.5 * u * u));
-            push_back(value, 0.5 * erf(u * ROOT_HALF));
+            push_back(value, from_outside(u));
             push_back(he, 1.0);
         }
         const double *given = mine + first * nwave;
         LOOP(int, j, 0, NJ) {      // term by term, so that each number of G is read once
             double hy[ROWS];
             EACH(r, ROWS)
-                hy[r] = value[r + 1] - value[r];
+                hy[r] = value[r + 1] - value[r] + (j == 0 ? if_between(edge + r, edge + (r + 1)) : 0.0);
             EACH(i, NI) {
                 EACH(r, ROWS)
                     terms[i][r] = fma(given[i * nwave], hy[r], terms[i][r]);
