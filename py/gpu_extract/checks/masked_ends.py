@@ -66,7 +66,8 @@ def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: i
     for cores in ends:
         found, rows = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[MIDDLE]]
         least = TELLS * medians(rows[0].copy())[:, None]
-        some = np.flatnonzero(_below(ROWS, 2 * np.tensordot(shares[MIDDLE], rows > least, 1), inside))
+        middle, left, right = rows > least
+        some = np.flatnonzero(_below(ROWS, 0.5 * middle + 0.25 * left + 0.25 * right, inside))
         if len(some):
             found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[:, some]] > least[some], 1), inside)
         ranges = np.flatnonzero(np.diff(found)).reshape(-1, 2).tolist()
