@@ -10,7 +10,8 @@ from gpu_extract import known as module
 from gpu_extract import run
 from gpu_extract.config import ExtractConfig
 from gpu_extract.errors import InputError
-from gpu_extract.known import FEW, MOST, known
+from gpu_extract.known import FEW, MOST, known, unchanged
+from gpu_extract.packing import same
 from gpu_extract.run import prepare
 
 CONFIG = ExtractConfig((6050.0, 6114.0, 0.8))
@@ -39,6 +40,22 @@ def test_a_psf_that_was_changed_in_place_is_another(ask, change):
     assert ask(psf) == 0
     change(psf)
     assert ask(psf) == 1 and ask(before) == 0
+
+
+def test_an_extraction_compares_its_psf_once(ask, monkeypatch):
+    """Within `unchanged` one comparison serves all questions about that PSF. Others are compared, and so is it after
+    the end."""
+    psf, counted = deepcopy(oracle.make_psf(oracle.FAMILIES[0])), []
+    monkeypatch.setattr(module, "same", lambda *pair: counted.append(pair) or same(*pair))
+    ask(psf)
+    with unchanged(psf):
+        assert [ask(psf), ask(psf, "else"), ask(psf, "else")] == [0, 1, 1] and len(counted) == 1
+        assert ask(deepcopy(psf)) == 0 and len(counted) == 2
+        with unchanged(deepcopy(psf)):
+            assert ask(psf) == 0 and len(counted) == 3
+        assert ask(psf) == 0 and len(counted) == 3
+    psf.x.coeff.__iadd__(1e-9)
+    assert ask(psf) == 2
 
 
 @pytest.mark.parametrize("field", [{"name": "other"}, {"psferr": 0.5}, {"identity": {"CAMERA": "b1"}},

@@ -25,7 +25,7 @@ from gpu_extract.data import Draft, Frame, Image, PsfModel, Rows
 from gpu_extract.decorrelate.weak import HIDDEN
 from gpu_extract.errors import check_kind
 from gpu_extract.fibermap import rows_for
-from gpu_extract.known import known
+from gpu_extract.known import known, unchanged
 from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_own, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
@@ -70,7 +70,7 @@ def extract_from(start: Draft, image: Image, psf: PsfModel, config: ExtractConfi
 def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *, comm: Comm | None,
              recorder: Recorder | None, threads: int, backend: Backend | None, dtype: DTypeLike) -> Frame | None:
     image, psf, config = what
-    with _together(comm, recorder) as (comm, recorder):
+    with _together(comm, recorder) as (comm, recorder), unchanged(psf):
         backend = seam("backend", backend, CPU)
         check_arguments((*what, start), threads, dtype)
         config = config if start is None else replace(config, passes=max(config.passes, 2))    # one is there already
@@ -135,7 +135,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | No
     The arguments are those of `extract`; at least one pass is made, whatever config.passes. Raises the errors of
     `extract`.
     """
-    with _together(comm, recorder) as (comm, recorder):
+    with _together(comm, recorder) as (comm, recorder), unchanged(psf):
         check_arguments((image, psf, config, start), threads)
         check_unit(image)
         check_own(psf, config)
