@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
-from gpu_extract.decorrelate.narrow import simd_band_tests, simd_correct, simd_eliminate, simd_foresee, simd_schur
+from gpu_extract.decorrelate.narrow import (simd_band_tests, simd_correct, simd_eliminate, simd_finish, simd_foresee,
+                                            simd_schur)
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES
-from gpu_extract.decorrelate.narrow.weaken import weaken
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.kernels.arena import Arena
 from gpu_extract.vectors import transpose
@@ -282,7 +282,7 @@ def test_a_weak_bin_is_not_moved_by_what_bins_far_from_it_say():
     for weakened in (False, True):
         made[0, :, 0], made[0, :, 1], made[0, :, SIDES:], flux[:] = q.sum(axis=1), e @ x, -band_of(q, half), 0.0
         if weakened:
-            weaken(made, [0])
+            simd_finish.weaken(made[0], q.sum(axis=1), 1.0 / q.sum(axis=1))
         simd_correct.correct(flux, made, Arena().zeros(simd_correct.work_size(n)), np.array([0]), 0)
         left.append(abs(flux[0, 0] * made[0, 0, 0] - exact[0]))
     assert left[0] > 3 * abs(exact[0])

@@ -24,7 +24,6 @@ from gpu_extract.decorrelate.narrow import simd_banded, simd_correct, simd_finis
 from gpu_extract.decorrelate.narrow.measure import Schur
 from gpu_extract.decorrelate.narrow.remainder import add_remainders, remainders
 from gpu_extract.decorrelate.narrow.schur import Neighbours
-from gpu_extract.decorrelate.narrow.weaken import weaken
 from gpu_extract.decorrelate.poles import LADDER, scaled_poles
 from gpu_extract.decorrelate.weak import SAFE, band_tells
 from gpu_extract.decorrelate.windows import simd_windows
@@ -133,7 +132,6 @@ class _Bundle:
         if not good:
             return good
         plain, work = result[0].copy(), self._arena.take(simd_correct.work_size(nwave))
-        weaken(made, good)
         simd_correct.correct(result[0], made, work, np.array(good), first)
         if beyond is not None:
             shares = add_remainders(result, plain, made, self.sides, beyond.only(good), first, self._arena)

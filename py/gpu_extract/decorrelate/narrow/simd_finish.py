@@ -6,16 +6,25 @@ import numpy as np
 
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import SIDES
-from gpu_extract.vectors.simd import address
-from gpu_extract.vectors.transpose import padded, turn
+from gpu_extract.vectors.simd import address, vabs, vmax, vread8, vset8, vwrite
+from gpu_extract.vectors.transpose import LANES, padded, turn
 
 CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up to ten times that over s_j in R: 3e-9
+WEAKER = 0.1          # of the largest row sum of Q around: others differ less, and so does q
+AROUND = 16           # bins on both sides: E connects those at half a dozen and more
 
 
 @njit(cache=True)
 def work_size(nwave, ndiag):
     """Elements of the work array."""
     return (SIDES + ndiag + 3) * padded(nwave)
+
+
+@njit()
+def work_columns(work, nwave, ndiag):
+    """What `finish` leaves in the work array: (rows, padded nwave): -s, -Q x, -Q's diagonals, and last but one -1 / s."""
+    count = SIDES + ndiag + 3
+    return work[:count * padded(nwave)].reshape((count, padded(nwave)))
 
 
 @njit()
@@ -80,7 +89,7 @@ def finish(result, out, work, sides, diagonal, squares, scale):
     """
     flux, ivar, resolution = result
     (total, first), nwave, rows = scale, len(out), SIDES + len(resolution) // 2 + 1
-    columns = work[:(rows + 2) * padded(nwave)].reshape((rows + 2, padded(nwave)))
+    columns = work_columns(work, nwave, len(resolution) // 2)
     inverse, held = columns[rows], columns[rows + 1][:nwave]
     turn(address(work, 0), 8 * columns.shape[1], address(out, 0), 8 * out.shape[1], nwave, rows)
     _spectrum(columns, inverse, out, sides, total)
@@ -106,22 +115,65 @@ def finish(result, out, work, sides, diagonal, squares, scale):
     return worst if ones + both < np.inf else np.nan
 
 
+@njit()
+def _largest(a):
+    """The largest size of some numbers."""
+    top, whole, lanes = vset8(0.0), len(a) // LANES * LANES, np.zeros(LANES)
+    for j in range(0, whole, LANES):
+        top = vmax(top, vabs(vread8(address(a, j))))
+    vwrite(address(lanes, 0), top)
+    for j in range(whole, len(a)):
+        lanes[j - whole] = max(lanes[j - whole], abs(a[j]))
+    return lanes.max()
+
+
+@njit()
+def weaken(made, s, inverse):
+    """E x of one fibre, in the second column of `made`, in its weak bins, for the quick correction (simd_correct).
+
+    s: (nwave,), Q 1, or -Q 1; inverse: (nwave,), 1 / s, 0 where s is 0
+    E connects bins j and k that are far apart, so that e_j is E_jk x_k / (q_j + q_k). The quick correction knows one q,
+    that of the bin itself, and divides by 2 q_j. Where q_j is far below q_k, as in a bin beside a mask or at the edge
+    of the CCD, this is up to q_k / 2 q_j times too much. q is taken to be as s.
+    """
+    if WEAKER * _largest(s) * _largest(inverse) < 0.999:      # none is weak, whatever rounding does to this
+        return
+    nwave, most = len(s), np.abs(s)
+    step = 1
+    while step < AROUND:        # the largest of the next 16
+        for j in range(nwave - step):
+            most[j] = max(most[j], most[j + step])
+        step *= 2
+    step = 1
+    while step < AROUND:        # of the 16 before as well
+        for j in range(nwave - 1, step - 1, -1):
+            most[j] = max(most[j], most[j - step])
+        step *= 2
+    for j in range(nwave):
+        if 0.0 < abs(s[j]) < WEAKER * most[j]:
+            share = abs(s[j]) / most[j]
+            made[j, 1] *= 2.0 * share / (1.0 + share)
+
+
 @njit(cache=True, loops=False)
 def finish_narrow(result, made, sides, schur, scales, places):
     """`finish` for fibres of the narrow band whose pole sums are done; returns its result for each.
 
     result: (flux, ivar, resolution) of all fibres; made: (nfibre, nwave, out_width), from `simd_banded.pole_sum`,
-    whose second column becomes E x
+    whose second column becomes E x, less in weak bins
     schur: (diagonals, rests), (n, nwave or more) both: of S, and E x
     scales: (m, 4): total, 1'S1, 1'Sx and x'Sx; places: (work, fibres, first)
     fibres: (m, 2 or more): number of a fibre, and of its S; work and first as there
     """
     flux, ivar, resolution = result
     (diagonals, rests), (work, fibres, first), disagreement = schur, places, np.empty(len(scales))
+    nwave = made.shape[1]
+    columns = work_columns(work, nwave, resolution.shape[1] // 2)
     for m in range(len(fibres)):
         n, place = fibres[m, 0], fibres[m, 1]
         one = flux[n], ivar[n], resolution[n]
         disagreement[m] = finish(one, made[n], work, sides[n], diagonals[place], scales[m, 1:], (scales[m, 0], first))
-        for j in range(made.shape[1]):
+        for j in range(nwave):
             made[n, j, 1] = rests[place, j]
+        weaken(made[n], columns[0, :nwave], columns[-2, :nwave])
     return disagreement
