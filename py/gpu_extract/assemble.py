@@ -37,19 +37,21 @@ def held(rows: Rows) -> Rows:
     chi2pix that exceeds it becomes the largest number of the type.
     """
     kind = np.finfo(rows.ivar.dtype)
-    faint = rows.ivar < kind.tiny
-    if faint.any():
-        faint &= (rows.mask & SpecMask.NODATA) == 0
+    lost = np.flatnonzero(rows.ivar < kind.tiny)
+    lost = lost[(rows.mask.ravel()[lost] & SpecMask.NODATA) == 0]
     # sums are not finite if an element is not
     with np.errstate(over="ignore", invalid="ignore"):
         finite = np.isfinite(rows.flux.sum() + rows.ivar.sum())
-    lost = faint if finite else faint | np.isinf(rows.flux) | np.isinf(rows.ivar)
-    if lost.any():
-        rows.flux[lost] = rows.ivar[lost] = 0
-        rows.resolution.transpose(0, 2, 1)[lost] = 0
-        rows.mask[lost] |= np.uint32(SpecMask.NODATA)
-        rows.status[lost] = Status.FAILED
-    np.minimum(rows.chi2pix, kind.max, out=rows.chi2pix)
+    if not finite:
+        lost = np.union1d(lost, np.flatnonzero(np.isinf(rows.flux) | np.isinf(rows.ivar)))
+    if len(lost):
+        bins = np.unravel_index(lost, rows.ivar.shape)
+        rows.flux[bins] = rows.ivar[bins] = 0
+        rows.resolution.transpose(0, 2, 1)[bins] = 0
+        rows.mask[bins] |= np.uint32(SpecMask.NODATA)
+        rows.status[bins] = Status.FAILED
+    if rows.chi2pix.max(initial=0.0) > kind.max:
+        np.minimum(rows.chi2pix, kind.max, out=rows.chi2pix)
     return rows
 
 

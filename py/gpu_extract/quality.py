@@ -35,9 +35,12 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
         order = order[(block > bins[0] - LANE) & (block < bins[1])]
     simd_project.judge(out, (blocks.stamps, blocks.begins, order, blocks.scale, blocks.corners), whole,
                       (model, *cut_pixels), psferr)
-    chi2pix = out[0, :, :nwave]
-    chi2pix[~np.isfinite(chi2pix)] = MOST
-    return chi2pix, out[1, :, :nwave]
+    made = out[0, :, slice(*bins or (0, nwave))]
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(made.sum())        # a sum is not if a term is not
+    if not finite:
+        made[~np.isfinite(made)] = MOST
+    return out[0, :, :nwave], out[1, :, :nwave]
 
 
 def light_of(blocks: Blocks, shape: tuple[int, int], x: Array, arena: Arena | None = None) -> Array:

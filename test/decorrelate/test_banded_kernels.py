@@ -3,8 +3,14 @@ import numpy as np
 import pytest
 
 from decorrelate.cases import EPS, band_of, full_of, make_bundle, measured, narrow_sum, random_definite
-from gpu_extract.decorrelate.narrow import (simd_band_tests, simd_correct, simd_eliminate, simd_finish, simd_foresee,
-                                            simd_schur)
+from gpu_extract.decorrelate.narrow import (
+    simd_band_tests,
+    simd_correct,
+    simd_eliminate,
+    simd_finish,
+    simd_foresee,
+    simd_schur,
+)
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES
 from gpu_extract.decorrelate.wide import simd_wide_eliminate, simd_wide_poles
 from gpu_extract.kernels.arena import Arena

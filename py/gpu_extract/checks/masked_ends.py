@@ -95,10 +95,12 @@ def _below(limits: tuple[float, float], shares: np.ndarray, inside: int) -> np.n
     """(nfibre,) whether what (nfibre, n) bins have is below the first limit on average, of all or of those in the pad,
     or below the second one in a run; inside: how many are not in the pad."""
     count = shares.shape[1]
-    sums = np.zeros((len(shares), count + 1))       # to rounding nothing is lost: they are multiples of 1/16
-    np.cumsum(shares, axis=1, out=sums[:, 1:])
-    runs = (sums[:, RUN:] - sums[:, :-RUN]).min(axis=1) / RUN
-    means = np.minimum(sums[:, -1] / count, (sums[:, -1] - sums[:, inside]) / (count - inside))
+    sums = np.zeros((count + 1, len(shares)))       # to rounding nothing is lost: they are multiples of 1/16
+    by_bin = shares.T.astype(float, order="C")
+    for n in range(count):       # np.cumsum takes each fibre by itself
+        np.add(sums[n], by_bin[n], out=sums[n + 1])
+    runs = (sums[RUN:] - sums[:-RUN]).min(axis=0) / RUN
+    means = np.minimum(sums[-1] / count, (sums[-1] - sums[inside]) / (count - inside))
     return np.asarray((means < limits[0]) | (runs < limits[1]))
 
 

@@ -137,12 +137,14 @@ def _meet(to, shape, whites, place, tile, outlines):
     white, edges, slots, size, pitch = whites
     i, oldest, later = place
     first, last, zero, nblock = tile
-    step = 8 * nfibre * nblock
+    step, newest = 8 * nfibre * nblock, later % slots
     for d in range(min(nd, i + 1)):
         if d > 1 and all_faint(outlines + 8 * OUTLINE * (i - d), outlines + 8 * OUTLINE * i):
             continue
         band = icov + 8 * ((i - d) * nd + d) * nwave * nband
+        slot = oldest % slots - 1       # divisions take as long as a whole row of products
         for earlier in range(oldest, later + 1):
+            slot = slot + 1 if slot + 1 < slots else 0
             for swap in range(1 if d == 0 or earlier == later else 2):
                 own, other = (earlier, later) if swap == 0 else (later, earlier)
                 if not (meets(own, first, last) or (d == 0 and meets(other, first, last))):
@@ -151,7 +153,8 @@ def _meet(to, shape, whites, place, tile, outlines):
                 frames = corners + 8 * a, corners + 8 * b, step
                 if rows_shared(frames) <= 0:
                     continue
-                one, two, left = (i - d) * slots + own % slots, i * slots + other % slots, frames[0] + step
+                one, two = (slot, newest) if swap == 0 else (newest, slot)
+                one, two, left = (i - d) * slots + one, i * slots + two, frames[0] + step
                 shared = integer(left) + integer(left + 2 * step) - integer(frames[1] + step)     # columns
                 if d > 0 and faint(edges + 8 * NUMBERS * one, edges + 8 * NUMBERS * two, shared):
                     continue

@@ -1,6 +1,6 @@
 """Corrections of spectra for what the fibres' bands cut off, exact to first order: see narrow.simd_remainder."""
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -62,9 +62,11 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
         if schur.tail > limits.plain:
             asked.insert(0, (simd_remainder.IVAR, edges_at, OF_PLAIN * limits.plain * facts.gamma / OF_EDGES,
                              max(schur.shift, USUAL)))
+        outside = cache(partial(_outside, schur, neighbours.first.gauge.work))
         for what, measure, least, shift in asked:
             ranges = list[int]()
-            for ratio in facts.cond, _outside(schur, shift, neighbours.first.gauge.work):
+            fewer = schur.windows and _count(facts.cond, shift) > _count(OUTSIDE.ratios[0], shift)
+            for ratio in facts.cond, outside() if fewer else facts.cond:
                 wanted = _count(ratio, shift), ratio
                 if wanted not in begins:
                     begins[wanted] = sum(len(shifts) for shifts, _ in poles)
@@ -86,19 +88,15 @@ def _count(ratio: float, shift: float) -> int:
     return next((n for n in range(lanes, MOST, lanes) if SHARE * pole_error(n, ratio) * shift < LEFT), MOST)
 
 
-def _outside(schur: Schur, shift: float, work: Array) -> float:
-    """The condition number of S without its windows' bins, and so of every stretch without any, if it may need fewer
-    poles than S as a whole.
+def _outside(schur: Schur, work: Array) -> float:
+    """The condition number of S without its windows' bins, and so of every stretch without any.
 
     Every principal submatrix of a definite matrix is definite, so the elements in windows make no answer wrong.
     """
-    whole = schur.facts.cond
-    if not schur.windows or _count(whole, shift) == _count(OUTSIDE.ratios[0], shift):
-        return whole
     band = schur.band.copy()
     for first, block in schur.windows:
         band[first:first + len(block), 0] = AWAY * schur.bound
-    return min(ask(band, band, schur.bound, OUTSIDE, work).cond, whole)
+    return min(ask(band, band, schur.bound, OUTSIDE, work).cond, schur.facts.cond)
 
 
 @cache

@@ -46,36 +46,62 @@ def factors(neighbours, begin, count, width):
 @njit()
 def _solve_neighbour(place, v, count):
     """v becomes M^-1 v; place: of its factor, see `factors`."""
-    at, row, left, half, last = place[0], place[1], place[2], place[3], vset8(0.0)
-    for j in range(count):
-        here, value = v + VECTOR * j, vread8(v + VECTOR * j)
-        for k in range(min(half, j), 1, -1):
-            value = vtake(vset8(number(at - k * left)), vread8(here - VECTOR * k), value)
-        if half > 0 and j > 0:
-            value = vtake(vset8(number(at - left)), last, value)
-        vwrite(here, value)
-        last = value
-        at += row
-    for j in range(count - 1, -1, -1):
-        at -= row
-        here = v + VECTOR * j
-        value = vmul(vset8(number(at)), vread8(here))
-        for k in range(min(half, count - 1 - j), 1, -1):
-            value = vtake(vset8(number(at + k * (row - left))), vread8(here + VECTOR * k), value)
-        if half > 0 and j < count - 1:
-            value = vtake(vset8(number(at + row - left)), last, value)
-        vwrite(here, value)
-        last = value
+    at, row, left, half = place[0], place[1], place[2], place[3]
+    end = count - 1
+    _sweep((at, row, -left), (v, -VECTOR), (count, half), False)
+    _sweep((at + row * end, -row, row - left), (v + VECTOR * end, VECTOR), (count, half), True)
 
 
 @njit()
+def _sweep(factor, place, shape, scaled):
+    """Rows of v, in turn, minus the contributions of the `half` rows before each; scaled: times 1 / D before that.
+
+    factor: address of the first row's 1 / D, bytes to the next row's, and from there to the element of the row before,
+    of that before it and so on; place: address of the first row of v, and bytes to the row before; shape: (count, half)
+    """
+    (at, row, step), (here, back), (count, half), n = factor, place, shape, 0
+    last = before = vset8(0.0)          # the two previous rows, which are not yet in memory
+    while n < count:
+        one = vmul(vset8(number(at)), vread8(here)) if scaled else vread8(here)
+        if n < half or half < 3 or n + 1 == count:
+            for k in range(min(half, n), 1, -1):
+                one = vtake(vset8(number(at + k * step)), vread8(here + k * back), one)
+            if min(half, n) > 0:
+                one = vtake(vset8(number(at + step)), last, one)
+            vwrite(here, one)
+            at, here, before, last, n = at + row, here - back, last, one, n + 1
+            continue
+        after, there = at + row, here - back        # two rows, whose sums read the others once
+        other = vmul(vset8(number(after)), vread8(there)) if scaled else vread8(there)
+        one = vtake(vset8(number(at + half * step)), vread8(here + half * back), one)
+        for k in range(half - 1, 2, -1):
+            value = vread8(here + k * back)
+            one = vtake(vset8(number(at + k * step)), value, one)
+            other = vtake(vset8(number(after + (k + 1) * step)), value, other)
+        one = vtake(vset8(number(at + step)), last, vtake(vset8(number(at + 2 * step)), before, one))
+        other = vtake(vset8(number(after + 2 * step)), last, vtake(vset8(number(after + 3 * step)), before, other))
+        other = vtake(vset8(number(after + step)), one, other)
+        vwrite(here, one)
+        vwrite(there, other)
+        at, here, before, last, n = after + row, there - back, one, other, n + 2
+
+
+@njit(forceinline=True)
 def _coupled(block, hw, turned, v, p, count):
     """Rows p and p + 1 of a block of icov, [q, hw + k] = A[q, q + k], or of its transpose, times v.
 
     block: address of the stretch's first row; v: between hw + 1 rows of zeros; each of its rows is read once for both
     """
     width, one, other = 2 * hw + 1, vset8(0.0), vset8(0.0)
-    if turned:
+    if turned and hw <= p < count - hw - 1:
+        given, near, step = block + 8 * ((p + hw + 1) * width - 1), v + VECTOR * (p + hw + 1), 8 * (width - 1)
+        other = vfma(vset8(number(given + 8)), vread8(near), other)
+        for k in range(1, width):
+            value = vread8(near - VECTOR * k)
+            one = vfma(vset8(number(given - step * k)), value, one)
+            other = vfma(vset8(number(given - step * k + 8)), value, other)
+        one = vfma(vset8(number(given - step * width)), vread8(near - VECTOR * width), one)
+    elif turned:
         for q in range(min(p + hw + 1, count - 1), max(p - hw, 0) - 1, -1):
             given, value = block + 8 * (q * width + hw + p - q), vread8(v + VECTOR * q)
             if q <= p + hw:

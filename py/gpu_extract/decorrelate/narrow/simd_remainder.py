@@ -15,10 +15,11 @@ quick correction (simd_correct) can handle.
 import numpy as np
 
 from gpu_extract.decorrelate.narrow.simd_beyond import beyond_band, beyond_windows, factors, taken_bands
+from gpu_extract.decorrelate.narrow.simd_finish import largest
 from gpu_extract.decorrelate.narrow.simd_shifted import (LANES, RING, VECTOR, backward, factor, factor_even, forward,
                                                          forward_even, row_starts)
 from gpu_extract.kernels.compiled import njit
-from gpu_extract.vectors.simd import address, number, vmul, vread, vread8, vset, vsum, vwrite
+from gpu_extract.vectors.simd import (address, number, vfold, vless, vmul, vread, vread8, vset, vset8, vsum, vwrite)
 
 POLES = LANES // 2      # poles in a row of `shifts` and `weights`
 IVAR, FLUX = 0, 1       # what is corrected: ivar, R and the flux, or the flux alone
@@ -93,6 +94,19 @@ def _counts(measure, k):
 
 
 @njit()
+def _next(measure, j, stop):
+    """The first bin from j on that counts, or `stop`."""
+    while j < stop:
+        if j + LANES <= stop and vsum(vfold(vless(vset8(measure[1]), vread8(measure[0] + 8 * j)))) == 0.0:
+            j += LANES
+        elif _counts(measure, j):
+            return j
+        else:
+            j += 1
+    return stop
+
+
+@njit()
 def _stretch(measure, stop, j, reach):
     """The last of the bins from j on that count without a gap of more than two reaches."""
     last, k = j, j + 1
@@ -123,11 +137,9 @@ def _one(flux, plain, share, spectrum, sides, band, measure, poles, around, work
     """Flux and share of one fibre; band: its address, and elements of a row; measure: see `_counts`, whose last part
     is updated; poles: for stretches with windows, and for those without; limits: (first, reach), see `remainder`."""
     (first, reach), windows, nwave = limits, around[1], len(sides)
-    j, stop = max(first - reach // 2, 0), min(first + len(flux) + reach // 2, nwave)
+    stop = min(first + len(flux) + reach // 2, nwave)
+    j = _next(measure, max(first - reach // 2, 0), stop)
     while j < stop:
-        if not _counts(measure, j):
-            j += 1
-            continue
         last = _cut(_stretch(measure, stop, j, reach), j, reach, windows)
         begin, end, own = max(j - reach, 0), min(last + reach + 1, nwave), poles[1]
         for n in range(len(windows)):
@@ -141,22 +153,34 @@ def _one(flux, plain, share, spectrum, sides, band, measure, poles, around, work
                 flux[t] = plain[t] + (total[1, k - begin] - plain[t] * total[0, k - begin]) / spectrum[k, 0]
                 share[t] = total[0, k - begin] / spectrum[k, 0]
         measure[2][max(j - reach // 2, 0):last + reach // 2 + 1] = True
-        j = last + 1
+        j = _next(measure, last + 1, stop)
 
 
 @njit()
 def _rescale(ivar, resolution, share):
-    """Correct ivar and R of a fibre for the growth of s by these shares of itself."""
-    ndiag, count = len(resolution) // 2, len(share)
-    for t in range(count):
-        share[t] += 1.0
-        ivar[t] *= share[t] * share[t]
+    """Correct ivar and R of a fibre for the growth of s by these shares of itself, 0 in most bins."""
+    count, first = len(share), 0
+    while first < count:
+        last = first
+        while last < count and share[last] != 0.0:
+            share[last] += 1.0
+            ivar[last] *= share[last] * share[last]
+            last += 1
+        if last > first:
+            _divide(resolution, share, first, last)
+        first = last + 1
+
+
+@njit()
+def _divide(resolution, grown, first, last):
+    """Divide rows `first` .. `last` - 1 of R by what s has grown to."""
+    ndiag, count = len(resolution) // 2, len(grown)
     for a in range(min(ndiag, count - 1) + 1):
         above, below = resolution[ndiag - a], resolution[ndiag + a]
-        for t in range(count - a):
-            above[t + a] /= share[t]
-        for t in range(count - a if a > 0 else 0):
-            below[t] /= share[t + a]
+        for t in range(first, min(last, count - a)):
+            above[t + a] /= grown[t]
+        for t in range(max(first - a, 0), last - a if a > 0 else 0):
+            below[t] /= grown[t + a]
 
 
 @njit(cache=True, loops=False)
@@ -196,7 +220,7 @@ def remainder(result, plain, shares, spectra, sides, fibres, scales, poles, arou
              ((shifts[own], weights[own], scales[m, 1], scales[m, 2]),
               (shifts[fewer], weights[fewer], scales[m, 1], scales[m, 2])), near, work,
              (first, fibres[m, 5]))
-        shares[m] = max(share.max(), -share.min())
+        shares[m] = largest(share)
         if fibres[m, 1] == IVAR:
             _rescale(ivar[n], resolution[n], share)
 

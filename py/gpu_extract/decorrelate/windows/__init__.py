@@ -131,7 +131,8 @@ def find(couplings: Couplings, coupled: float) -> dict[int, list[Window]]:
         limit = _limit(correlations[i], coupled)
         stands_out = correlations[i] > limit
         doubtful = np.nonzero((correlations[i] > OF_WEAK * limit) & ~stands_out)[0]
-        stands_out[doubtful] = _weak_ends(diagonal[i], doubtful, hw) | _weak_ends(diagonal[i + 1], doubtful, hw)
+        if len(doubtful):
+            stands_out[doubtful] = _weak_ends(diagonal[i], doubtful, hw) | _weak_ends(diagonal[i + 1], doubtful, hw)
         strong[i:i + 4] |= stands_out    # for both fibres and the next ones, to which the two contribute as well
     strong = strong[1:-1]
     wanted: dict[int, list[tuple[int, int]]] = {}
