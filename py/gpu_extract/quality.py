@@ -35,12 +35,9 @@ def bin_quality(blocks: Blocks, cut_pixels: tuple[Array, Array], x: Array, psfer
         order = order[(block > bins[0] - LANE) & (block < bins[1])]
     simd_project.judge(out, (blocks.stamps, blocks.begins, order, blocks.scale, blocks.corners), whole,
                       (model, *cut_pixels), psferr)
-    made = out[0, :, slice(*bins or (0, nwave))]
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(made.sum())        # a sum is not if a term is not
-    if not finite:
-        made[~np.isfinite(made)] = MOST
-    return out[0, :, :nwave], out[1, :, :nwave]
+    chi2pix = out[0, :, :nwave]
+    chi2pix[~np.isfinite(chi2pix)] = MOST
+    return chi2pix, out[1, :, :nwave]
 
 
 def light_of(blocks: Blocks, shape: tuple[int, int], x: Array, arena: Arena | None = None) -> Array:
@@ -90,8 +87,14 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
     if not doubtful.any():
         return bad
     for i in np.nonzero(doubtful)[0]:
-        bad[i] = chi2pix[i] > BAD_FIT * np.median(chi2pix[i, judged[i]])
+        bad[i] = chi2pix[i] > BAD_FIT * _median(chi2pix[i, judged[i]])
     for j in np.nonzero(bad.any(axis=0))[0]:
         use = judged[:, j]
-        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * np.median(chi2pix[use, j]) if use.any() else np.inf)
+        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * _median(chi2pix[use, j]) if use.any() else np.inf)
     return bad
+
+
+def _median(values: Array) -> float:
+    """np.median of finite numbers, of which there are some, in a third of its time."""
+    found, count = np.sort(values), len(values)
+    return float(found[(count - 1) // 2] + found[count // 2]) / 2.0

@@ -101,7 +101,7 @@ def put(windows: Sequence[Window], bands: tuple[Array, Array, Array], x: Array, 
              for w, pair in zip(windows, ranges, strict=True)]
     measures = np.array(found)
     bound += float(measures[:, 3].max())
-    bands[0][roots == 0.0, 0] = bound
+    bands[0][np.flatnonzero(roots == 0.0), 0] = bound
     blocks = []
     for window, (first, last) in zip(windows, ranges, strict=True):
         inside = slice(first - window.start, last - window.start)
