@@ -6,8 +6,7 @@ import numpy as np
 
 from gpu_extract.kernels.compiled import njit
 from gpu_extract.vectors.blocks import SIDES
-from gpu_extract.vectors.simd import (address, vabs, vadd, vdiv, vfold, vless, vmax, vmul, vread8, vset8, vsub, vsum,
-                                      vwrite)
+from gpu_extract.vectors.simd import address, vabs, vmax, vread8, vset8, vwrite
 from gpu_extract.vectors.transpose import LANES, padded, turn
 
 CANCELLED = 0.1       # poles leave 1e-10 of a row of Q, |Q_j|^2 = S_jj, and up to ten times that over s_j in R: 3e-9
@@ -74,28 +73,6 @@ def _diagonals(resolution, columns, inverse, held, first):
         resolution[ndiag - a], resolution[ndiag + a] = 0.0, 0.0
 
 
-@njit()
-def _most_held(held, diagonal, s):
-    """The largest of (QQ)_jj / S_jj - 1, at least 0; infinite if one is not a number, an S_jj is not positive, or s^2
-    is below CANCELLED S_jj."""
-    zero, one, lanes = vset8(0.0), vset8(1.0), np.zeros(LANES)
-    most, wrong = zero, zero
-    for j in range(0, len(held) // LANES * LANES, LANES):
-        size, row = vread8(address(diagonal, j)), vread8(address(s, j))
-        share = vdiv(vread8(address(held, j)), size)
-        most = vmax(share, most)
-        right = vmul(vless(zero, size), vless(share, vset8(np.inf)))
-        cancelled = vmul(vless(zero, vabs(row)), vless(vmul(row, row), vmul(vset8(CANCELLED), size)))
-        wrong = vadd(wrong, vadd(vsub(one, right), cancelled))
-    vwrite(address(lanes, 0), most)
-    found, failed = lanes.max(), vsum(vfold(wrong)) > 0.0
-    for j in range(len(held) // LANES * LANES, len(held)):
-        share = held[j] / diagonal[j]
-        found = max(found, share)
-        failed |= not (diagonal[j] > 0.0 and share < np.inf) or (s[j] != 0.0 and s[j] * s[j] < CANCELLED * diagonal[j])
-    return np.inf if failed else max(found - 1.0, 0.0)
-
-
 @njit(cache=True)
 def finish(result, out, work, sides, diagonal, squares, scale):
     """Flux, ivar and resolution of one fibre from the pole sum; returns how much Q disagrees with S.
@@ -126,7 +103,11 @@ def finish(result, out, work, sides, diagonal, squares, scale):
         both += y[j] * y[j]
     held[:] = 0.0
     _diagonals(resolution, columns, inverse, held, first)
-    worst = _most_held(held, diagonal, s)
+    worst = 0.0
+    for j in range(nwave):
+        worst = max(worst, held[j] / diagonal[j] - 1.0) if diagonal[j] > 0.0 else np.inf
+        if s[j] != 0.0 and s[j] * s[j] < CANCELLED * diagonal[j]:
+            worst = np.inf
     geometric = math.sqrt(squares[0] * squares[2])
     worst = max(worst, abs(ones - squares[0]) / squares[0])
     if geometric > 0.0:
