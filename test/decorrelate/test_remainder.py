@@ -241,3 +241,19 @@ def test_stretches_are_long_enough():
         assert (np.abs(part.flux - whole.flux) * error)[fibre, near].max() < 1e-3 * shift[fibre].max()
         far = np.all([abs(at - place) > 3 * reach for place in places], axis=0)
         np.testing.assert_array_equal(part.flux[fibre, far], quick.flux[fibre, far])
+
+
+def test_rows_of_r_are_divided_where_s_has_grown():
+    """Each stored element of R by the growth of its row's s, to the last bit; stretches at both ends and between."""
+    rng, count, ndiag = np.random.default_rng(5), 40, 4
+    share = 1e-3 * rng.random(count)
+    share[3:12] = share[20:35] = 0.0
+    ivar, r = rng.random(count), rng.random((2 * ndiag + 1, count))
+    grown, expected = 1.0 + share, r.copy()
+    for k in range(2 * ndiag + 1):
+        for j in range(max(ndiag - k, 0), count - max(k - ndiag, 0)) if k > ndiag else range(ndiag - k, count):
+            expected[k, j] /= grown[j - ndiag + k]
+    was = ivar.copy()
+    simd_remainder._rescale(ivar, r, share.copy())
+    np.testing.assert_array_equal(ivar, was * (grown * grown))
+    np.testing.assert_array_equal(r, expected)
