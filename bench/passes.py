@@ -1,7 +1,8 @@
 """What two passes over an image are worth: a row of figures for each question.
 
 usage: passes.py [--frames 2000] [--cosmics 4] [--turns 7] [--smallest]
-                 [--only pulls,lines,sky,cosmics,psf,crosstalk,background,cost] [--first 1] [--keep FILE.json]
+                 [--only pulls,lines,sky,fine,part,cosmics,psf,crosstalk,background,cost] [--first 1]
+                 [--keep FILE.json]
 
 pulls: constant spectra of 10 to 10 000 electron a bin on --frames noises of a small frame whose ivar is made from the
 noisy pixels: mean and spread of (flux - truth) sqrt(ivar), correlation of neighbouring bins, in one pass and in two.
@@ -12,6 +13,10 @@ and in three, against -1 / (2 sqrt(electrons)).
 sky: r and z frames of sky, galaxies and stars, --frames / 200 noises: the mean pull in two passes and in three against
 the same noise weighed by the true light, on lines and between; how much of it is of the flux, in true errors; how far
 off a mean over frames is that is weighed by ivar; the theory's -p sigma / (2 w f) with w = 15.
+fine: bins of half the usual width in r, of three quarters in z: pulls, and ivar over that of the true variance, in two
+passes and in three, of unflagged bins, on --frames / 1000 noises.
+part: passes over 400 Angstrom of an r bundle, against the same bins of the whole range: flux in sigma, and ivar, of
+unflagged bins.
 cosmics: --cosmics bundles of an r frame whose MASK knows no cosmic: bins that move by more than 5 sigma against the
 same noise without cosmics, and how many of them are neither back within 3 sigma nor flagged; flags on bins that no
 cosmic's pixel lies on; on every fourth bundle, pixels rejected where there is no cosmic, and bins moved by one pass.
@@ -59,6 +64,8 @@ from gpu_extract.simulate.troubles import RADIUS, add_troubles, scattered
 from gpu_extract.spots import centres, corners, select
 
 TINY = 6020.0, 6090.0, 0.8
+FINER = (("r", (6200.0, 6400.0, 0.4)), ("z", (8200.0, 8500.0, 0.6)))
+PARTS = (6000.0, 6400.0, 0.8), (6800.0, 7200.0, 0.8)
 RANGE = {"r": (5760.0, 7620.0, 0.8), "z": (7520.0, 9824.0, 0.8)}
 LEVELS = np.array([10, 25, 60, 120, 250, 1000, 3000, 10000, 25, 10], dtype=float)      # of the tiny camera's fibres
 DIAGONALS = 12       # of R on each side: beyond, 5e-5 sigma
@@ -298,6 +305,57 @@ def against(some: list[np.ndarray], true: list[np.ndarray]) -> list[np.ndarray]:
     return [off * np.sqrt(ivar) - best * root, (off - best) * root, (off * ivar / least - best) * root]
 
 
+def fine(report: Report, args: argparse.Namespace) -> None:
+    """Bins whose spots overlap by far."""
+    for camera, grid in FINER[:1 if args.smallest else None]:
+        pulls_of: dict[int, list[np.ndarray]] = {1: [], 2: [], 3: []}
+        ratios: dict[int, list[np.ndarray]] = {2: [], 3: []}
+        for seed in range(args.first, args.first + max(args.frames // 1000, 1)):
+            made = simulate(SimConfig(camera=f"{camera}0", nspec=25, crop=True, variance="data", defects=NO_DEFECTS,
+                                      truth_grid=grid, seed=seed))
+            made = replace(made, psf=select(made.psf, range(25)))
+            ivar = (1 / (made.read_noise.astype(float) ** 2 + made.expected)).astype(np.float32)
+            best = None
+            for n in pulls_of:
+                found = extract(replace(made.image, ivar=ivar) if best is None else made.image, made.psf,
+                                ExtractConfig(grid, nspec=25, ndiag=2 * DIAGONALS, passes=n))
+                assert found is not None
+                best = found if best is None else best
+                first = int(np.argmin(abs(made.truth.wave - found.wave[0])))
+                light = made.truth.electrons()[:, first:first + len(found.wave)] / grid[2]
+                inner = np.s_[:, 2 * DIAGONALS + 1:-2 * DIAGONALS - 1]
+                off = (found.flux - times_resolution(found.resolution, light)) * np.sqrt(found.ivar)
+                pulls_of[n].append(off[inner][found.mask[inner] == 0])
+                if n > 1:
+                    ratios[n].append((found.ivar / best.ivar)[inner][found.mask[inner] == 0])
+        for n, some in pulls_of.items():
+            pull, ratio = np.concatenate(some), np.concatenate(ratios.get(n, [np.ones(1)]))
+            report.row(f"fine, {camera}, {grid[2]:g} A, {f'{n} passes' if n > 1 else 'true variance'}: mean "
+                       f"{pull.mean():+.4f} +- {1 / np.sqrt(len(pull)):.4f}, spread {pull.std():.4f}, furthest "
+                       f"{np.abs(pull).max():.1f}; ivar {ratio.min():.2f} to {ratio.max():.2f} times the true one",
+                       *((pull.std() - 1, "spread", 2 / np.sqrt(2 * len(pull))) if n > 1 else ()))
+
+
+def part(report: Report, args: argparse.Namespace) -> None:
+    """What the requested range has to do with its bins. Lines of one bin, and finer ones, which bins cannot form."""
+    for kind, grid in (("lines of a bin", RANGE["r"]), ("finer lines", None)):
+        made = of_r(seed=3, truth_grid=grid, defects=Defects(hidden_cosmics=True))
+        for passes in (1, 2, 3):
+            whole, off, ratio = frame_of(made.image, made, passes=passes), [], []
+            for wanted in PARTS[:1 if args.smallest else None]:
+                found = extract(made.image, made.psf, ExtractConfig(wanted, nspec=25, passes=passes))
+                assert found is not None
+                first = int(np.argmin(abs(whole.wave - found.wave[0])))
+                same = np.s_[:, first:first + len(found.wave)]
+                good = (whole.mask[same] == 0) & (found.mask == 0)
+                off.append(np.abs((found.flux - whole.flux[same]) * np.sqrt(whole.ivar[same]))[good])
+                ratio.append(np.abs(found.ivar[good] / whole.ivar[same][good] - 1))
+            sigma, share = (np.quantile(np.concatenate(some), (0.5, 0.99, 1.0)) for some in (off, ratio))
+            report.row(f"part, {kind}, {passes} pass{'es' * (passes > 1)}: flux off by {sigma[0]:.2g} sigma (median), "
+                       f"{sigma[1]:.2g} (99 %), {sigma[2]:.2g} (largest); ivar by {share[0]:.2g}, {share[1]:.2g}, "
+                       f"{share[2]:.2g}")
+
+
 def of_r(**settings: object) -> Simulation:
     """A bundle of an r frame with ivar from the noisy pixels, whose PSF has no other bundle."""
     made = simulate(SimConfig(camera="r0", nspec=25, crop=True, variance="data", **settings))      # type: ignore[arg-type]
@@ -420,8 +478,8 @@ def cost(report: Report, args: argparse.Namespace) -> None:
 
 
 QUESTIONS: dict[str, Callable[[Report, argparse.Namespace], None]] = {
-    "pulls": pulls, "lines": lines, "sky": sky, "cosmics": cosmics, "psf": psf, "crosstalk": crosstalk,
-    "background": background, "cost": cost}
+    "pulls": pulls, "lines": lines, "sky": sky, "fine": fine, "part": part, "cosmics": cosmics, "psf": psf,
+    "crosstalk": crosstalk, "background": background, "cost": cost}
 
 
 def main() -> int:

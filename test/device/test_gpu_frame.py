@@ -266,6 +266,20 @@ def test_what_no_device_does_is_the_cpus(change: dict[str, Any], why: str) -> No
     assert [facts["on_cpu"] for facts in frame.notes["bundles"].values()] == [5] * 4
 
 
+def test_fine_bins_are_the_cpus_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usual bins of one or two passes are the device's; fine ones only in one pass."""
+    for limit, passes, fibres in ((None, 2, 0), (1.0, 1, 0), (1.0, 2, 5)):
+        warnings: list[str] = []
+        if limit is not None:
+            monkeypatch.setattr("gpu_extract.device.frames.FINE", limit)
+        case, backend = four_bundles(), GpuFrames(SimulatedDevice, core=HostCore, warn=warnings.append)
+        frame = extract(case.image, case.psf, replace(CONFIG, passes=passes), backend=backend)
+        assert frame is not None
+        assert [facts.get("on_cpu", 0) for facts in frame.notes["bundles"].values()] == [fibres] * 4
+        assert warnings == ["simulated device makes only one pass where bins are as fine as 0.85 Angstrom here: this "
+                            "rank works on the CPU"] * (fibres > 0)
+
+
 def test_image_and_psf_are_compared_while_a_device_works(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the first frame before anything is compiled; if they do not fit, the frame still ends with an error, and the
     next one is made."""

@@ -29,6 +29,7 @@ from gpu_extract.device.told import LEFT, facts_of, is_cpus, model_of, odd_pixel
 from gpu_extract.errors import InternalError
 from gpu_extract.packing import copied, same
 from gpu_extract.passes import Past
+from gpu_extract.passes.fine_bins import FINE
 from gpu_extract.perf.recorder import usable_cores
 from gpu_extract.plan import share
 from gpu_extract.seams import Comm, Recorder
@@ -143,7 +144,7 @@ class GpuFrames(Backend):
         start: with one, the CPU extracts the frame; meanwhile: called once the frame is queued
         """
         why = "cannot start from a draft" if start is not None else ""
-        if why := _unfit(job.psf, job.config, image.shape) or why:
+        if why := _unfit(job.psf, job.config, image.shape) or _too_fine(job) or why:
             if why != self._told:       # only the first of a night's frames reports it
                 self._told = why
                 self._warn(f"{self.name} {why}: this rank works on the CPU")
@@ -292,6 +293,12 @@ class GpuFrames(Backend):
         self._crew.close()
         if self._device is not None:
             self._device.close()
+
+
+def _too_fine(job: Job) -> str:
+    """Why the CPU must extract bins that are too fine for several passes on a device; "" if they are not."""
+    fine = job.config.passes > 1 and job.shape.least < FINE
+    return f"makes only one pass where bins are as fine as {job.config.wavelength[2]:g} Angstrom here" if fine else ""
 
 
 def _unfit(psf: PsfModel, config: ExtractConfig, shape: tuple[int, int] = (0, 0)) -> str:

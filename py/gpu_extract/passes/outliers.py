@@ -50,11 +50,14 @@ class Shape(NamedTuple):
         share of that; the least of all spots
     core: distance in pixels from the middle of a stamp, along y and along x, up to which some spot is not faint
     between: the largest residual of a bright line halfway between two bins, as a share of the model's brightest pixel
+    least: the smallest eigenvalue of A^T A of neighbouring bins, as a share of the largest: how much a pattern of bins
+        shows that the spots show least (passes/fine_bins.py)
     """
 
     beside: tuple[float, float, float, float]
     core: tuple[int, int]
     between: float
+    least: float = 1.0
 
 
 def shape_of(psf: PsfModel, step: float) -> Shape:
@@ -77,14 +80,15 @@ def shape_of(psf: PsfModel, step: float) -> Shape:
     # the same fibres from either side, so that the image in a mirror has the same outliers
     fibres = {*np.linspace(0, psf.nfibre - 1, 4).round().astype(int).tolist(), *beside.argmin(axis=0).tolist()}
     least, (high, wide) = beside.min(axis=0).tolist(), core.tolist()
-    return Shape((least[0], least[1], least[2], least[3]), (high, wide), _between(psf, step, sorted(fibres)))
+    return Shape((least[0], least[1], least[2], least[3]), (high, wide), *_between(psf, step, sorted(fibres)))
 
 
-def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> float:
-    """The residual of a spot halfway between two bins, fitted by the spots of bins: the worst of some fibres and
-    wavelengths. Wavelengths, and the bins around each, are the same counted from either end."""
+def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> tuple[float, float]:
+    """The residual of a spot halfway between two bins, fitted by the spots of bins, and the smallest eigenvalue of
+    their A^T A relative to the largest: the worst of some fibres and wavelengths. Wavelengths, and the bins around
+    each, are the same counted from either end."""
     low, high = psf.wavelength_range
-    most, margin = 0.0, min(BESIDE * step, 0.5 * (high - low))
+    most, least, margin = 0.0, 1.0, min(BESIDE * step, 0.5 * (high - low))
     for fibre in fibres:
         for line in np.linspace(low + margin, high - margin, PLACES):
             some = line + step * (np.arange(2 * BESIDE) - BESIDE + 0.5)
@@ -98,7 +102,9 @@ def _between(psf: PsfModel, step: float, fibres: Sequence[int]) -> float:
             columns = _flat(image)
             if np.isfinite(columns).all() and columns[-1].max() > 0:        # else it cannot be a requested bin
                 most = max(most, _left_of(columns[-1], columns[:-1].T))
-    return most
+                values = np.linalg.eigvalsh(columns[:-1] @ columns[:-1].T)
+                least = min(least, float(values[0] / values[-1])) if values[-1] > 0 else least
+    return most, least
 
 
 def _flat(images: Array) -> Array:

@@ -16,6 +16,7 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes import ROUNDS, Past, Seen, Sight
 from gpu_extract.passes.background import Background, added, background, in_notes, prepare, sum_under
 from gpu_extract.passes.crosstalk import EVERY, ROUGH, Piece, add_pieces, cut_piece, tails_of
+from gpu_extract.passes.fine_bins import FINE, shown
 from gpu_extract.passes.outliers import known_rows
 from gpu_extract.passes.shared_lines import share_good, shared_lines
 from gpu_extract.passes.sides import leave_out, own_columns
@@ -198,8 +199,9 @@ def draft_bundle(image: Image, job: Job, fibres: tuple[int, int], past: Past, *,
             done, tails = _with_tails(done, job, fibres, past)
             share = done.share if past.before is None else None       # read noise alone determines the weights
             bands = bands_of(done.normal, done.solution.x.shape[1])
-            shared = shared_lines(done.normal, done.solution.x, share, done.good(job), bands)
-            spectrum = smooth(done.normal, done.solution.x, share, shared, bands)
+            x = done.solution.x if job.shape.least >= FINE else shown(done.normal, done.solution.x, bands)
+            shared = shared_lines(done.normal, x, share, done.good(job), bands)
+            spectrum = smooth(done.normal, x, share, shared, bands)
             bright = done.bright(done.solution.x) if tails.light.size else np.zeros((0, 0))
         with recorder.span("project"):
             model, expected = done.light(done.solution.x, passing), done.light(spectrum, passing)
