@@ -29,6 +29,7 @@ from gpu_extract.known import known, unchanged
 from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_own, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
+from gpu_extract.passes.ends import told_of_ends
 from gpu_extract.passes.variance import find_read_noise, too_quiet
 from gpu_extract.perf.compiling import compiling
 from gpu_extract.plan import make_plan, wavelength_grid
@@ -85,7 +86,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
             job = _job(image, psf, config, threads, dtype, start)
             fibermap = rows_for(image, job.plan.asked, psf.nfibre)
         for said in (too_fine(job.psf, job.decay, config.wavelength, config.tolerance, HIDDEN),
-                     too_coarse(job.psf, config.wavelength), too_quiet(job.noise)):
+                     too_coarse(job.psf, config.wavelength), too_quiet(job.noise), _unsearched(job, image)):
             if said:
                 recorder.warn(said)
         edges = cache(lambda: _beside(psf, job) if comm.rank == 0 and config.passes == 1 else [])
@@ -144,6 +145,13 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | No
         get_ready(image, psf, config, comm, recorder, CPU)
         job = _job(image, psf, replace(config, passes=max(config.passes, 2)), threads, np.float64, start)
         return make_draft(image, job, comm, recorder, start)
+
+
+def _unsearched(job: Job, image: Image) -> str:
+    """A warning that no cosmic rays are searched for in some bins, although they are asked for; or nothing."""
+    if job.config.passes == 1 or job.config.keep_cosmics:
+        return ""
+    return told_of_ends(job.psf, job.plan, image.shape, job.decay.beyond)
 
 
 def model(start: Draft) -> np.ndarray:
