@@ -24,7 +24,7 @@ import numpy as np
 
 from gpu_extract.bundle import Job
 from gpu_extract.data import Image
-from gpu_extract.passes.variance import find_read_noise
+from gpu_extract.passes.read_noise import find_read_noise
 from gpu_extract.resolution import times_resolution
 from gpu_extract.simulate import Simulation
 from gpu_extract.simulate.noise import add_noise

@@ -51,7 +51,8 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Frame, Image, SpecMask
 from gpu_extract.passes.background import background_of
-from gpu_extract.passes.variance import WIDTHS, find_read_noise
+from gpu_extract.passes.read_noise import find_read_noise
+from gpu_extract.passes.variance import WIDTHS
 from gpu_extract.perf.recorder import NULL
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.resolution import times_resolution

@@ -30,7 +30,7 @@ from gpu_extract.lapack import one_thread
 from gpu_extract.own_wave import check_own, in_own_wavelengths
 from gpu_extract.passes.crosstalk import add_pieces, cut_piece
 from gpu_extract.passes.ends import told_of_ends
-from gpu_extract.passes.variance import find_read_noise, too_quiet
+from gpu_extract.passes.read_noise import find_read_noise, too_quiet
 from gpu_extract.perf.compiling import compiling
 from gpu_extract.plan import make_plan, wavelength_grid
 from gpu_extract.ranks.comm import SERIAL

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_extract.data import Array, Core, Image, IntArray, Legendre, PsfModel
-from gpu_extract.passes.variance import ReadNoise, believed, given_read_noise
+from gpu_extract.passes.read_noise import ReadNoise, believed, given_read_noise
 from gpu_extract.spots import select
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels, Spots
 from gpu_psf.series import legendre, legvander, series_at

@@ -23,7 +23,7 @@ from gpu_extract.device.frames import GpuFrames
 from gpu_extract.device.told import is_undone
 from gpu_extract.packing import repack
 from gpu_extract.passes import missed
-from gpu_extract.passes.variance import find_read_noise
+from gpu_extract.passes.read_noise import find_read_noise
 from gpu_extract.perf.recorder import Recorder
 from gpu_extract.run import _job, draft, extract, prepare
 from gpu_extract.seams import Comm

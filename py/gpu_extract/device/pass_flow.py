@@ -16,7 +16,7 @@ from gpu_extract.device.memory import Arrays, tables_on
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.normal import cut_width
 from gpu_extract.passes.crosstalk import Piece, Window
-from gpu_extract.passes.variance import ReadNoise
+from gpu_extract.passes.read_noise import ReadNoise
 from gpu_extract.seams import Recorder
 
 

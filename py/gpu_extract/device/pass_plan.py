@@ -16,8 +16,8 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes import outliers, variance
 from gpu_extract.passes.crosstalk import Window, cubic, overlap
 from gpu_extract.passes.outliers import known_rows
+from gpu_extract.passes.read_noise import ReadNoise
 from gpu_extract.passes.sides import own_columns
-from gpu_extract.passes.variance import ReadNoise
 
 AMPLIFIERS = 4       # low and high y, low and high x
 GATHERED = 64        # partial counts of a bundle that are added up at once

@@ -14,7 +14,7 @@ from gpu_extract.data import Draft, Image, Light
 from gpu_extract.errors import InputError, InternalError
 from gpu_extract.passes import Past
 from gpu_extract.passes.crosstalk import Piece, Window, cut_piece
-from gpu_extract.passes.variance import ReadNoise
+from gpu_extract.passes.read_noise import ReadNoise
 from gpu_extract.plan import turns
 from gpu_extract.ranks.comm import SERIAL
 from gpu_extract.seams import Comm, Recorder
