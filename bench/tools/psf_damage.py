@@ -9,9 +9,10 @@ from gpu_extract.io.presets import camera_preset
 from gpu_extract.simulate.frame import project_lines
 from gpu_extract.spots import centres, select
 from gpu_psf.data import Lines
-from gpu_psf.fit import Fit, Status
+from gpu_psf.fit import Fit
 from gpu_psf.lamp import shipped_lines
 from gpu_psf.prepare import psf_of
+from gpu_psf.status import Status
 
 CASES = "off", "amplifier", "amplifier, no mask", "fibres", "cosmics", "together"
 FAINT = 0.05                # of the light

@@ -5,9 +5,9 @@ import numpy as np
 
 from gpu_extract.errors import FileName
 from gpu_extract.figures.canvas import BLUE, GREY, INK, ORANGE, new_figure, save, tidy
-from gpu_psf.fit import Status
 from gpu_psf.run import FittedPsf
 from gpu_psf.series import series_at
+from gpu_psf.status import Status
 
 
 def qa_page(path: FileName, fitted: FittedPsf) -> None:

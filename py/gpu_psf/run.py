@@ -10,16 +10,19 @@ from gpu_extract.data import Array, Core, Image, Legendre, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.plan import instrument_bundles
 from gpu_extract.ranks.comm import SERIAL, Comm
+from gpu_psf.begin import shift_scores
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import Fit, Status, fit_bundle, shift_scores
+from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.kept import Kept
 from gpu_psf.own_lines import own_lines, wavelengths
 from gpu_psf.prepare import make_frame, parameters_of, psf_of
 from gpu_psf.register import best_shift
 from gpu_psf.series import series_at
 from gpu_psf.sound import BundleError, arcs_apart, model_error, odd_share
+from gpu_psf.status import Status
 from gpu_psf.tables import check_tables, fit_table, stamps_in, with_tables
 from gpu_psf.tail import with_tail
+from gpu_psf.words import words_on
 
 BUNDLESIZE = 25
 LEAST_ERROR = 1e-3          # smallest relative error of the model that is claimed
@@ -31,7 +34,7 @@ FIBRES = np.dtype([("FIBER", "i4"), ("STATUS", "i2"), ("NLINE", "i4"), ("CHI2", 
 BUNDLES = np.dtype([("BUNDLE", "i4"), ("FIRST", "i4"), ("LAST", "i4"), ("FITTED", "i2"), ("NSPOT", "i4"),
                     ("NLINE", "i4"), ("NPIX", "i8"), ("NPAR", "i4"), ("CHI2", "f8"), ("PSFERR", "f8"),
                     ("CHI2GH", "f8"), ("ODD", "f8"), ("APART", "f8"), ("UNLISTED", "i4"), ("HOT", "i4"),
-                    ("REASON", "S160")])
+                    ("MISPLACED", "i4"), ("SCATTER", "f8"), ("REASON", "S160")])
 SPOTS = np.dtype([("EXPOSURE", "i2"), ("FIBER", "i4"), ("WAVELENGTH", "f8"), ("X", "f8"), ("Y", "f8"), ("FLUX", "f8"),
                   ("IVAR", "f8"), ("CHI2", "f8"), ("FIRM", "i2")])
 
@@ -42,6 +45,7 @@ class FittedPsf:
 
     psf: of all fibres of the starting PSF; fibres, bundles, spots: tables of the outcome (FIBRES, BUNDLES, SPOTS)
     continuum: of the lamps in each fibre, electrons in a row of the detector, mean over the exposures
+    misplaced: (n,) wavelengths of lines that are not where the list has them in some bundle, ascending
     """
 
     psf: PsfModel
@@ -49,6 +53,7 @@ class FittedPsf:
     bundles: np.ndarray
     spots: np.ndarray
     continuum: Legendre
+    misplaced: Array
 
 
 def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitConfig | None = None, *,
@@ -81,7 +86,7 @@ def fit_psf(images: Sequence[Image], start: PsfModel, lines: Lines, config: FitC
             if kept is not None and not part["reason"]:
                 kept.write(number, shift, part)
         parts.append((number, part))
-        tell(f"fibres {lo}-{hi - 1}: {_words(part)}{' (from an earlier run)' if known else ''}")
+        tell(f"fibres {lo}-{hi - 1}: {words_on(part)}{' (from an earlier run)' if known else ''}")
     found = comm.gather(parts)
     if found is None:
         return None
@@ -122,8 +127,8 @@ def _outcome(images: Sequence[Image], start: PsfModel, fibres: tuple[int, int], 
         fit, more = table.fit, {"stamps": stamps_in(table, how[0])}
     psf = psf_of(fit.frame, fit.state.now)
     return {"reason": "", "status": fit.status, "nline": fit.nline, "spots": _spots(fit), "plain": plain,
-            "continuum": fit.continuum, "unlisted": fit.unlisted, "hot": fit.hot, **_series_of(psf), **_quality(fit),
-            **more}
+            "continuum": fit.continuum, "unlisted": fit.unlisted, "hot": fit.hot, "misplaced": fit.misplaced,
+            "scatter": fit.scatter, **_series_of(psf), **_quality(fit), **more}
 
 
 def _series_of(psf: PsfModel) -> dict[str, Array]:
@@ -152,23 +157,6 @@ def _spots(fit: Fit) -> Array:
     wave, light = wavelengths(fit.frame.start, fibre, task.spots.wave), state.stamps.image[:, 0].sum(axis=(1, 2))
     return np.stack([task.spots.exposure, fibre, wave, state.stamps.x, state.stamps.y, state.flux * light,
                      1 / (state.variance * light**2), local / count, task.firm], axis=1).astype(np.float64)
-
-
-def _words(part: Mapping[str, Any]) -> str:
-    """One line about a bundle."""
-    if part["reason"]:
-        return f"not fitted: {part['reason']}"
-    odd = int((np.asarray(part["status"]) != Status.FITTED).sum())
-    return (f"{part['lines']} lines, {part['nspot']} spots, chi2 {part['chi2'] / (part['npix'] - part['npar']):.3f}"
-            + (f", {odd} fibres with few lines or none" if odd else "")
-            + left_out(part["unlisted"], part["hot"]))
-
-
-def left_out(unlisted: int, hot: int, most: str = "") -> str:
-    """Words on what a fit left out, "" if nothing; most: prefix of the number of lines, such as "up to "."""
-    words = [f"lines that are not in the list ({most}{unlisted})"] if unlisted else []
-    words += [f"hot columns ({hot})"] if hot else []
-    return f", left out: {', '.join(words)}" if words else ""
 
 
 def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequence[Mapping[str, Any]],
@@ -202,7 +190,8 @@ def _assembled(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequen
     _describe(fibres, psf, before, spots)
     if config.spots == "tables":
         psf = with_tables(psf, ranges, [part.get("stamps") for part in found], config)
-    return FittedPsf(psf, fibres, bundles, spots, Legendre(continuum, *ends))
+    misplaced = np.unique(np.concatenate([part["misplaced"] for part in found if not part["reason"]]))
+    return FittedPsf(psf, fibres, bundles, spots, Legendre(continuum, *ends), misplaced)
 
 
 def _move_others(whole: dict[str, Array], before: Mapping[str, Array], fitted: np.ndarray,
@@ -232,8 +221,9 @@ def _bundle_rows(start: PsfModel, ranges: Sequence[tuple[int, int]], found: Sequ
             row["NSPOT"], row["NLINE"], row["NPIX"] = part["nspot"], part["lines"], part["npix"]
             row["NPAR"], row["CHI2"] = part["npar"], part["chi2"] / (part["npix"] - part["npar"])
             row["PSFERR"], row["CHI2GH"] = _error([part]), part["plain"] / (part["npix"] - part["npar"])
-            for column in ("ODD", "APART", "UNLISTED", "HOT"):
+            for column in ("ODD", "APART", "UNLISTED", "HOT", "SCATTER"):
                 row[column] = part[column.lower()]
+            row["MISPLACED"] = len(part["misplaced"])
     return rows
 
 

@@ -9,12 +9,14 @@ from small_arc import FIBRES, Small
 from gpu_extract.data import Array, Image
 from gpu_extract.errors import InputError
 from gpu_extract.simulate.frame import project_lines
+from gpu_psf.begin import unsaturated
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import Fit, Status, _unsaturated, fit_bundle
+from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.prepare import cut_out, parameters_of, psf_of
 from gpu_psf.prior import ALONE
 from gpu_psf.run import SPOTS, _quality, _spots, fit_psf
 from gpu_psf.sound import BundleError, arcs_apart, check_cores, check_error, check_reach, check_spots
+from gpu_psf.status import Status
 
 
 def errors(small: Small, fit: Fit) -> Errors:
@@ -180,7 +182,7 @@ def test_a_pixel_at_the_saturation_counts_as_saturated(small: Small) -> None:
     cut = replace(small.arc, pix=np.minimum(small.arc.pix, level).astype(np.float32))
     frame = small.fit.frame
     config = FitConfig(saturation=level)
-    pixels = _unsaturated(cut_out([cut], frame, parameters_of(frame), config), config)
+    pixels = unsaturated(cut_out([cut], frame, parameters_of(frame), config), config)
     inside = np.isin(pixels.value.astype(np.float32), np.float32(level))
     assert np.count_nonzero(inside) > 10 and np.isinf(pixels.read_variance[inside]).all()
 

@@ -60,12 +60,19 @@ def test_what_was_found_is_mended(find: str, tmp_path: Path) -> None:
     assert run(scene, tmp_path).finds == ()
 
 
-def test_a_model_that_is_wrong_by_a_tenth_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Faint lines on a wavy continuum, which no polynomial follows: chi2 1.8, PSFERR 0.14."""
+def test_faint_lines_on_a_wavy_continuum_are_refused(tmp_path: Path) -> None:
+    """No polynomial follows it. The fit was told of with chi2 1.8 and PSFERR 0.14; its lines are pixels apart."""
+    verdict = run(scene_of(95537), tmp_path)
+    assert verdict.code == 2 and "14 of 16 lines of the list are seen" in verdict.said and verdict.finds == ()
+
+
+def test_a_model_that_is_wrong_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PSFERR is 0.001 at least."""
     said: list[str] = []
     monkeypatch.setattr(fit.log, "warning", said.append)
-    assert run(scene_of(95537), tmp_path).finds == ()
-    assert any("a PSFERR above 0.1, the first, fibres 0-4, 1.8, 2 % and 0.14" in words for words in said)
+    monkeypatch.setattr(fit, "WRONG", 0.0009)
+    assert run(scene_of(0, "off"), tmp_path).finds == ()
+    assert any("a PSFERR above 0.0009, the first, fibres 0-4, 1.0, 0 % and 0.00" in words for words in said)
 
 
 @pytest.mark.parametrize(("only", "lines", "columns", "words"), [

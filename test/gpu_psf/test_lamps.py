@@ -6,8 +6,9 @@ from small_arc import FIBRES, Small
 
 from gpu_extract.data import Image
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import Fit, Status, fit_bundle
+from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.sound import BundleError, arcs_apart
+from gpu_psf.status import Status
 
 ALTERNATE = np.arange(16) % 2 == 0
 BLUE = np.arange(16) < 8

@@ -8,10 +8,11 @@ from small_arc import FIBRES, Small
 
 from gpu_extract.data import Image
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.fit import Fit, Status, fit_bundle
+from gpu_psf.fit import Fit, fit_bundle
 from gpu_psf.prepare import psf_of
 from gpu_psf.run import _quality
 from gpu_psf.sound import BundleError
+from gpu_psf.status import Status
 
 FULL = 65535.0
 

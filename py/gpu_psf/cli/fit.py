@@ -20,6 +20,7 @@ TAIL = separated(float, "four numbers: core (pixels), scales in x and y, and ind
 HIGH, MANY, WRONG = 2.0, 0.1, 0.1
 UNLISTED, HOT = 0.25, 3 # unlisted lines per listed line, and hot columns of a bundle, that bring a warning
 APART = 0.1             # shift of arcs against each other in pixels that brings a warning
+SCATTER = 0.05          # scatter of lines along the traces in pixels that brings a warning
 HELP = "fit traces and spot shapes to arcs, starting from another PSF"
 DESCRIPTION = """\
 Fit traces and spot shapes to one or several arcs together, bundle by bundle.
@@ -177,7 +178,7 @@ def read_like(path: str, psf: "PsfModel") -> "Image":
 
 def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, ...]", config: "FitConfig") -> None:
     """Write the PSF and its page, and report the outcome."""
-    from gpu_psf.run import left_out
+    from gpu_psf.words import left_out, named
     from gpu_psf.write import write_fitted
 
     write_fitted(args.output, fitted, cards=cards, config=config, inputs=[*args.input, args.psf])
@@ -203,10 +204,18 @@ def _deliver(args: argparse.Namespace, fitted: "FittedPsf", cards: "tuple[Card, 
         log.warning(f"the arcs are shifted against each other in {len(apart)} of {len(rows)} bundles, by up to "
                     f"{apart['APART'].max():.2f} pixels: the fitted PSF lies between them; fit them one by one")
     _tell_left_out(rows)
+    if len(fitted.misplaced):
+        log.warning(f"{int((rows['MISPLACED'] > 0).sum())} of {len(rows)} bundles have lines that are not where the "
+                    f"list has them, which are left out: {named(fitted.misplaced)}; correct the list")
+    loose = rows[rows["SCATTER"] > SCATTER]
+    if len(loose):
+        log.warning(f"the lines of {len(loose)} of {len(rows)} bundles scatter along the traces by more than "
+                    f"{SCATTER:g} pixels beyond noise, by up to {loose['SCATTER'].max():.2f}: traces are as wrong as "
+                    "the list, or need a higher --trace-degree")
     states = [f"{int((fibres['STATUS'] == state).sum())} {words}" for state, words in
               enumerate(("fitted", "with few lines", "interpolated", "not fitted"))]
     log.info(f"PSF: {args.output} (fibres: {', '.join(states)}; PSFERR {fitted.psf.psferr:.4f}"
-             f"{left_out(rows['UNLISTED'].max(), rows['HOT'].sum(), 'up to ')})")
+             f"{left_out(rows['UNLISTED'].max(), rows['HOT'].sum(), rows['MISPLACED'].max(), most='up to ')})")
 
 
 def _tell_left_out(rows: "np.ndarray") -> None:
