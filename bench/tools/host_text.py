@@ -33,9 +33,14 @@ def compiler() -> str | None:
 
 def run_lanes(kernel: TextKernel, count: int, step: int, args: Sequence[Any]) -> None:
     """All lanes of a kernel, each `step` behind the one before modulo count; args: numpy arrays and numbers."""
+    run_at(kernel, count, step, [_argument(kind, value) for kind, value in zip(kernel.travelling, args, strict=True)])
+
+
+def run_at(kernel: TextKernel, count: int, step: int, values: Sequence[Any]) -> None:
+    """The same; values: numbers, and where arrays lie."""
     set_step, entry = _loaded(kernel, MORE_FLAGS)
     set_step(step)
-    entry(count, *(_argument(kind, value) for kind, value in zip(kernel.travelling, args, strict=True)))
+    entry(count, *values)
 
 
 def _argument(kind: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from gpu_stub import paged
-from host_text import run_lanes
+from host_text import run_at
 
 from gpu_extract.device.cuda.seam import Device, DeviceArray
 from gpu_extract.device.cuda.text import TextKernel
@@ -173,11 +173,12 @@ class SimulatedDevice(Device):
         stream.queue.append(lambda: array.data.fill(0))
 
     def launch(self, kernel: TextKernel, count: int, args: tuple[Any, ...], stream: Any) -> None:
-        values = [_checked(kernel, kind, value) for kind, value in zip(kernel.travelling, args, strict=True)]
+        values = [value.address if type(value) is _Array and value.kind == kind else _checked(kernel, kind, value)
+                  for kind, value in zip(kernel.travelling, args, strict=True)]
         self.launched.add(kernel.name)
         if count > 0:
             step = -1 if self.order is None else _coprime(max(round(self.order * count), 1), count)
-            stream.queue.append(lambda _kept=args: run_lanes(kernel, count, step, values))
+            stream.queue.append(lambda _kept=args: run_at(kernel, count, step, values))
 
     def call(self, work: Callable[[], None], stream: Any) -> None:
         """Queue anything, which no GPU can do: cores of tests work on the host."""
@@ -231,9 +232,7 @@ def _checked(kernel: TextKernel, kind: str, value: Any) -> Any:
         return float(value) if kind[0] == "f" else int(value)
     if value is None:
         return None
-    if value.kind != kind:
-        raise TypeError(f"{kernel.name} takes {kind}, was given {value.dtype}{value.shape}")
-    return value.address
+    raise TypeError(f"{kernel.name} takes {kind}, was given {value.dtype}{value.shape}")
 
 
 def _coprime(step: int, count: int) -> int:

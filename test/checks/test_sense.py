@@ -216,7 +216,7 @@ def test_an_image_larger_than_its_ccd_is_not_cut_out_of_it():
 def test_a_frame_without_data_is_told():
     """It has the right shape, and nothing else says so in words. One column with light counts as data."""
     psf, image = case()
-    config = replace(CONFIG, nspec=2, wavelength=(6050.0, 6060.0, 0.8))
+    config = replace(CONFIG, nspec=2, wavelength=(6050.0, 6060.0, 0.8), core="dense")
     for columns, told in ((slice(0), True), (slice(20, 21), False)):
         ivar = np.zeros_like(image.ivar)
         ivar[:, columns] = image.ivar[:, columns]
@@ -295,7 +295,7 @@ def test_light_below_zero_is_told(flux, told):
 def test_a_wrong_psf_of_the_same_traces_shouts():
     """Spots twice as wide as the light: only chi2pix shows it."""
     psf, image = case(3000.0)
-    config = replace(CONFIG, nspec=5, wavelength=(6050.0, 6120.0, 0.8))
+    config = replace(CONFIG, nspec=5, wavelength=(6050.0, 6120.0, 0.8), core="dense")
     assert "warnings" not in extracted(image, psf, config).notes
     core = psf.cores[0]
     wide = replace(core, sigma_x=replace(core.sigma_x, coeff=1.4 * core.sigma_x.coeff))

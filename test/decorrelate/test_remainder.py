@@ -53,7 +53,7 @@ def added(bundle, fibre, limits):
     change = vectors @ (vectors.T @ e @ vectors / np.add.outer(root, root)) @ vectors.T
     sides = np.zeros((n, simd_banded.SIDES))
     sides[:, 0], sides[:, 1] = alive, bundle.x[fibre]
-    s, y = ((vectors * root) @ vectors.T @ sides[:, :2]).T
+    s, y = np.ascontiguousarray(((vectors * root) @ vectors.T @ sides[:, :2]).T)     # of others it were another kernel
     s[~alive] = 0.0
     flux = np.divide(y, s, out=np.zeros(n), where=s != 0)
     wanted = change @ sides[:, 1] - flux * (change @ sides[:, 0])

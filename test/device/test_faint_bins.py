@@ -70,9 +70,10 @@ def test_faint_bins_in_two_passes_are_those_of_the_cpu() -> None:
     """Beside the narrow hole the iteration needs more steps than are queued at first."""
     image, psf = struck()
     image = with_holes(image, psf, WIDE, HARDLY)
-    frame = two_passes.with_device(SimulatedDevice(), image=image)
+    config = replace(two_passes.CONFIG, wavelength=(6000.0, 6080.0, 0.85))      # with the narrow hole
+    frame = two_passes.with_device(SimulatedDevice(), image=image, config=config)
     notes = [one for one in frame.notes["bundles"].values() if one["given_up"]]
     assert [one["iterations"] > iterations_for(one["halfband"]) and "on_cpu" not in one for one in notes] == [True]
-    cpu = two_passes.by_cpu(image, psf, two_passes.CONFIG)
+    cpu = two_passes.by_cpu(image, psf, config)
     two_passes.assert_as_on_cpu(frame, cpu)
     assert ((cpu.mask[FIBRE] & NODATA) > 0).sum() > 4

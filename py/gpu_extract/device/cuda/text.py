@@ -85,10 +85,14 @@ class TextKernel:
     def bound(self, own: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments of a launch by their names in the header: its own, a string for what is known by that name; of
         all others what is known by theirs. Raises TypeError where it is given what it does not take."""
-        if not own.keys() <= set(self.arguments):
+        if not own.keys() <= self._names:
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)}, was given {', '.join(own)}")
-        given = (own.get(name, name) for name in self.arguments)
-        return tuple(known[value] if isinstance(value, str) else value for value in given)
+        return tuple([known[value] if isinstance(value := own.get(name, name), str) else value
+                      for name in self.arguments])
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.arguments)
 
     @property
     def entry(self) -> str:
