@@ -107,13 +107,12 @@ def test_a_masked_half_costs_that_half_alone(small: Small) -> None:
 
 
 def test_what_masked_pixels_hold_changes_no_bit(small: Small) -> None:
-    ivar = small.arc.ivar.copy()
-    ivar[np.random.default_rng(4).random(ivar.shape) < 0.01] = 0
+    ivar, random = small.arc.ivar.copy(), np.random.default_rng(4)
+    ivar[random.random(ivar.shape) < 0.01] = 0
     arcs = [replace(small.arc, ivar=ivar, pix=np.where(ivar > 0, small.arc.pix, held))
-            for held in (-7.0, 5e4, np.nan, -np.inf)]
-    fits = [fit_bundle([arc], small.start, FIBRES, small.lines, FitConfig()) for arc in arcs]
-    for fit in fits[1:]:
-        np.testing.assert_array_equal(fit.state.now.vector(), fits[0].state.now.vector())
+            for held in (-7.0, random.choice([5e4, np.nan, -np.inf], ivar.shape))]
+    one, other = (fit_bundle([arc], small.start, FIBRES, small.lines, FitConfig()) for arc in arcs)
+    np.testing.assert_array_equal(one.state.now.vector(), other.state.now.vector())
 
 
 def test_blended_lines_are_solved_together(small: Small) -> None:
