@@ -180,7 +180,8 @@ def small_pulls(seed: int, simulations: int) -> tuple[dict[str, np.ndarray], dic
 
 def small_frames(simulations: int) -> bool:
     """Print a line for each class of bins and core; whether mean and spread are right."""
-    each = [small_pulls(seed, -(-simulations // SCENES)) for seed in range(SCENES)]
+    scenes = min(SCENES, simulations)
+    each = [small_pulls(seed, -(-simulations // scenes)) for seed in range(scenes)]
     right = True
     for core in ("auto", "dense"):
         for name in each[0][0]:
@@ -216,7 +217,7 @@ def main() -> int:
     parser.add_argument("--camera", default="r", choices=tuple(WAVELENGTH))
     args = parser.parse_args()
     if args.smallest:
-        args.camera, args.nspec, args.simulations, args.dense, args.small = "tiny", 5, 2, 1, 5
+        args.camera, args.nspec, args.simulations, args.dense, args.small = "tiny", 5, 2, 1, 2
     right = large_frames(args) if args.simulations else True
     right &= small_frames(args.small)
     return 0 if right else 1
