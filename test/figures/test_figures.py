@@ -133,6 +133,13 @@ def test_worst_bit_gives_the_category():
     assert names == ["good", "BAD2DFIT", "SOMEBADPIX", "SOMEBADPIX", "NODATA, ALLBADPIX", "BADFIBER"]
 
 
+@pytest.mark.parametrize("bit", SpecMask, ids=lambda bit: bit.name)
+def test_every_bit_has_a_category(bit):
+    """A bin that spectra show in grey is not drawn as good in the mask."""
+    names = CATEGORIES[mask_category(np.array([[bit]], dtype=np.uint32))[0, 0]][0]
+    assert bit.name in names.split(", ")
+
+
 def test_a_single_bad_bin_survives_pooling():
     """2326 bins on 700 columns: the worst of four is drawn; means are means, the last one narrower."""
     array = np.zeros((2, 2326))

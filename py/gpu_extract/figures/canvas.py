@@ -19,8 +19,8 @@ QUICK = {"compress_level": 3}      # of PNG files: half the time for a tenth mor
 INK, GREY, BLUE, ORANGE, GREEN = "#222222", "#b8b8b8", "#2166ac", "#d95f02", "#1b7837"
 MASKED = "#c9c9c9"       # pixels and bins without data
 # category of a bin, worst last, and its colour
-CATEGORIES = (("good", "#eef3f7"), ("COSMIC", "#4daf4a"), ("BAD2DFIT", "#7b3294"), ("SOMEBADPIX", "#fdae61"),
-              ("NODATA, ALLBADPIX", "#d7191c"), ("BADFIBER", "#222222"))
+CATEGORIES = (("good", "#eef3f7"), ("COSMIC", "#4daf4a"), ("ODDPIX", "#80cdc1"), ("BAD2DFIT", "#7b3294"),
+              ("SOMEBADPIX", "#fdae61"), ("WEAKBIN", "#8c510a"), ("NODATA, ALLBADPIX", "#d7191c"), ("BADFIBER", "#222222"))
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
@@ -110,8 +110,8 @@ def bar(figure: "FigureBase", drawn: Any, ax: Any, label: str) -> "Colorbar":
 def mask_category(mask: np.ndarray) -> np.ndarray:
     """Index into CATEGORIES of each bin, the worst of its bits."""
     category = np.zeros(mask.shape, dtype=np.int8)
-    for number, bits in enumerate((SpecMask.COSMIC, SpecMask.BAD2DFIT, SpecMask.SOMEBADPIX,
-                                   SpecMask.NODATA | SpecMask.ALLBADPIX, SpecMask.BADFIBER), start=1):
+    for number, bits in enumerate((SpecMask.COSMIC, SpecMask.ODDPIX, SpecMask.BAD2DFIT, SpecMask.SOMEBADPIX,
+                                   SpecMask.WEAKBIN, SpecMask.NODATA | SpecMask.ALLBADPIX, SpecMask.BADFIBER), start=1):
         category[(mask & bits) > 0] = number
     return category
 
