@@ -9,6 +9,7 @@ also ends what it started (the ranks under an mpiexec).
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import threading
@@ -24,6 +25,7 @@ READY = "ready"
 GRACE = 5.0           # seconds between asking a process to end and killing it
 LINGER = 2.0          # seconds to wait for the last lines of a process that has ended
 TAIL = 2000           # characters of standard error stored with a result
+_ROOM = 4096          # bytes: with less a file system may have no block left for a message
 _SLURM = "srun: ", "slurmstepd"          # beginnings of lines that follow the program's own
 
 Tick = Callable[[Mapping[int, int]], float]
@@ -171,6 +173,8 @@ class _Child:
             error = "; ".join(filter(None, [f"ended by signal {_signal_name(-self.code)}", error]))
         elif result and isinstance(result.get("status"), str):
             status = result["status"]
+        if status == "failed" and not error:
+            error = _without_room(self._err)
         return Ended(self.index, self.pid, status, self.code, self.started, self.ended, result, error)
 
 
@@ -226,6 +230,15 @@ def _tail(path: Path) -> str:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - TAIL, 0))
         return file.read().decode("utf-8", "replace").strip()
+
+
+def _without_room(path: Path) -> str:
+    """Why an empty log may be without a message, if its disk is full; else ""."""
+    with suppress(OSError):
+        free = shutil.disk_usage(path.parent).free
+        if free < _ROOM:
+            return f"no message: {free / 1e3:.0f} kB are free on the disk of {path}; free some space and start again"
+    return ""
 
 
 def _signal_name(number: int) -> str:

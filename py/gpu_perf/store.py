@@ -11,7 +11,7 @@ leaves the previous content.
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,12 +166,22 @@ class Store:
         if self._in_memory:
             self._in_memory = False
             self._base.close()
-            self._open()
+            self._make_file()
         try:
             with self._base:
                 yield
         except sqlite3.Error as error:
             raise OutputError(f"{self.path} cannot be written: {error}; its previous content is safe") from error
+
+    def _make_file(self) -> None:
+        """Open the file that does not exist yet. Where the disk is full, SQLite makes an empty one: it is removed."""
+        try:
+            self._open()
+        except OutputError:
+            with suppress(OSError):
+                if self.path.stat().st_size == 0:
+                    self.path.unlink()
+            raise
 
     def baseline(self, series: str) -> str | None:
         """The commit chosen for a series, or None."""

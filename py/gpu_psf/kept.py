@@ -51,8 +51,13 @@ class Kept:
         except OSError as error:
             raise OutputError(f"{self.folder}: cannot be made: {error.strerror}") from error
         named = {f"a{n}": array for n, array in enumerate(arrays)}
-        with atomic(self._path(number, more)) as temporary, open(temporary, "wb") as handle:
-            np.savez(handle, text=np.frombuffer(text.encode("utf-8"), np.uint8), **named)      # type: ignore[arg-type]
+        try:
+            with atomic(self._path(number, more)) as temporary, open(temporary, "wb") as handle:
+                np.savez(handle, text=np.frombuffer(text.encode("utf-8"), np.uint8), **named)  # type: ignore[arg-type]
+        except BaseException:
+            with suppress(OSError):              # it holds other bundles
+                os.rmdir(self.folder)
+            raise
 
     def remove(self) -> None:
         """Remove the bundles of this and of other fits for the same output, and the folder if it is empty then."""

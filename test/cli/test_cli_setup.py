@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from outside import largest_file
 
 from gpu_extract.cli.setup import LOADER_TEXT, main
 from gpu_extract.errors import ExitCode
@@ -67,6 +68,18 @@ def test_templates_are_copied_and_never_replaced(tmp_path, capsys):
     capsys.readouterr()
     assert main(["templates", str(tmp_path / "file" / "jobs")]) == ExitCode.OUTPUT
     assert "is not a folder; remove it" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_template(tmp_path, capsys):
+    """Only the first two were written, and stayed."""
+    mine = tmp_path / "jobs" / "slurm" / "extract.sh"
+    mine.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "etc" / "slurm" / "extract.sh", mine)
+    with largest_file(2000):
+        assert main(["templates", str(tmp_path / "jobs")]) == ExitCode.OUTPUT
+    assert "File too large" in capsys.readouterr().err
+    assert [path for path in (tmp_path / "jobs").rglob("*") if path.is_file()] == [mine]
+    assert not (tmp_path / "jobs" / "workflow").exists()
 
 
 def test_all_is_written_though_nobody_reads_what(tmp_path):

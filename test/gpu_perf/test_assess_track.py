@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from assess_project import git
+from outside import largest_file
 
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.perf import source
@@ -291,6 +292,13 @@ def test_a_failed_addition_leaves_what_was_there(tmp_path: Path) -> None:
     with Store(path) as store, pytest.raises(OutputError, match="its previous content is safe"):
         store.add_result(Result("p on m", "unknown commit", 0, "m", measures={"run time": 1.0}))
     assert dump(path) == before
+
+
+def test_a_full_disk_leaves_no_store(tmp_path: Path) -> None:
+    path = tmp_path / "track.sqlite"
+    with largest_file(0), Store(path) as store, pytest.raises(OutputError, match="cannot be opened"):
+        store.add_commits([Commit("abcd123", 1.0)])
+    assert os.listdir(tmp_path) == []
 
 
 def test_asv_publishes_the_export(project, tmp_path: Path, capsys) -> None:

@@ -2,6 +2,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,17 @@ def test_failures_are_recorded_and_the_rest_goes_on(tmp_path):
     assert fine.processes[0].result == {"n": 5} and says.processes[0].result["n"] == 1
     assert told[-1].startswith("7/7 fine: ok, ")
     assert load(tmp_path) == outcomes and planned(tmp_path) == 7
+
+
+def test_a_failure_without_a_message_names_a_full_disk(tmp_path, monkeypatch):
+    """The message found no room there."""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
+    silent, says = run([Command("silent", python("import sys; sys.exit(3)")),
+                        Command("says", python("import sys; sys.exit('no')"))], tmp_path)
+    assert silent.said == (f"no message: 0 kB are free on the disk of {tmp_path}/logs/silent.0.0.err; free some space "
+                           "and start again")
+    assert says.said == "no"
 
 
 def test_a_timeout_also_ends_what_the_process_started(tmp_path):

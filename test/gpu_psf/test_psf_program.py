@@ -1,4 +1,5 @@
 """gpu_psf fit as a program: the file, ranks, messages."""
+import os
 import subprocess
 import sys
 import time
@@ -8,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from astropy.io import fits
+from outside import largest_file
 from psf_errors import Judge, cold, make_arc, uneven_lines
 
 from gpu_extract.data import Image
+from gpu_extract.errors import OutputError
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
 from gpu_extract.packing import same
@@ -135,6 +138,17 @@ def test_what_is_kept_is_whole_or_not_there(tmp_path: Path) -> None:
     path, = Path(kept.folder).iterdir()
     path.write_bytes(path.read_bytes()[:100])
     assert kept.read(1, (0, 1)) is None
+
+
+def test_a_full_disk_leaves_no_folder_but_what_is_kept_in_it(tmp_path: Path) -> None:
+    kept = Kept(str(tmp_path / "a.bundles"), "key")
+    with largest_file(0), pytest.raises(OutputError, match="File too large"):
+        kept.write(1, (0, 1), {"reason": ""})
+    assert not os.path.exists(kept.folder)
+    kept.write(1, (0, 1), {"reason": ""})
+    with largest_file(0), pytest.raises(OutputError, match="File too large"):
+        kept.write(2, (0, 1), {"reason": ""})
+    assert kept.read(1, (0, 1)) == {"reason": ""}
 
 
 @pytest.mark.slow

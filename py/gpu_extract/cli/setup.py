@@ -1,6 +1,7 @@
 """gpu_setup: installs files where other software looks for them, and copies templates."""
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,26 @@ def set_up(args: argparse.Namespace) -> int:
     changed = [path for path, content in there.items() if content != wanted[path].encode()]
     if changed:
         raise InputError(f"{changed[0]}: exists with other content; move it away, or give another folder")
-    for path in wanted.keys() - there:
-        write_text(path, wanted[path])
+    _write({path: text for path, text in wanted.items() if path not in there})
     for path in wanted:                 # after all is written, because the reader may leave before the end
         say(f"{'is there' if path in there else 'written'}: {path}")
     return ExitCode.DONE
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    """Write files, all or none; folders made for them go with them."""
+    missing = {folder for path in texts for folder in path.parents if not folder.exists()}
+    try:
+        for path, text in texts.items():
+            write_text(path, text)
+    except BaseException:
+        for path in texts:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        for folder in sorted(missing, reverse=True):            # inner ones first
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _texts(folder: Any, name: str) -> Iterator[tuple[str, str]]:
