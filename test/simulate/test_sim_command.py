@@ -114,6 +114,7 @@ def test_the_reference_is_r_times_the_truth(tmp_path: Path) -> None:
     (["--truth-step", "0.2", "--truth-grid", "6040,6070,0.8"], 2, "not allowed with"),
     (["--psf-out", "SAME"], 2, "psf is the same file as image"),
     (["--truth-out", "NOWHERE/t.fits"], 3, "/nowhere does not exist"),
+    (["--camera", "tiny", "-w", "6020,6090,0.8"], 2, "-w is the grid of the reference: give --reference FILE too"),
     (["--camera", "tiny", "--reference", "REF"], 2, "--reference needs a wavelength grid"),
     (["--camera", "tiny", "--reference", "REF", "-w", "5000,6090,0.8"], 2, "reaches beyond the PSF, 6000 to 6110"),
 ])

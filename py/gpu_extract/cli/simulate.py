@@ -85,8 +85,12 @@ def _progress(stage: str, done: int, total: int) -> None:
 
 
 def _reference_grid(args: argparse.Namespace, config: "SimConfig") -> tuple[float, float, float] | None:
-    """The grid of the reference, None if none is requested. Raises InputError if it reaches beyond the PSF."""
+    """The grid of the reference, None if none is requested. Raises InputError if it reaches beyond the PSF, or if -w is
+    given without a reference."""
     if args.reference is None:
+        if args.wavelength is not None:
+            raise InputError("-w is the grid of the reference: give --reference FILE too, or leave -w out (--truth-grid"
+                             " is the grid of the truth)")
         return None
     from gpu_extract.config import ExtractConfig
     from gpu_extract.io.presets import camera_preset
