@@ -72,6 +72,15 @@ def test_mpi_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         get_comm(True)
 
 
+def test_mpi_that_is_not_initialized(tmp_path: Path) -> None:
+    """Of itself MPI ends the process, with its own words."""
+    ended = finish([sys.executable, str(PROGRAM), "--mpi", "-o", str(tmp_path / "frame.fits")],
+                   variables={"MPI4PY_RC_INITIALIZE": "0"})
+    assert ended.code == 2 and ended.errors == [
+        "MPI is not initialized, because MPI4PY_RC_INITIALIZE or mpi4py.rc.initialize says so: unset it, or call "
+        "MPI.Init() before"]
+
+
 @pytest.mark.parametrize(("what", "error"), [("os.fork", "BlockingIOError(11, 'Resource temporarily unavailable')"),
                                              ("threading.Thread.start", "RuntimeError('can\\'t start new thread')")])
 def test_a_limit_of_processes(frames: Frames, tmp_path: Path, what: str, error: str) -> None:

@@ -48,4 +48,7 @@ def _load(threads: bool) -> Any:
     except (ImportError, RuntimeError) as error:
         raise InputError(f"MPI cannot be loaded ({error}); pip install mpi4py mpich, or run without --mpi and "
                          "without a launcher") from error
+    if not MPI.Is_initialized():           # any call of MPI would end the process
+        raise InputError("MPI is not initialized, because MPI4PY_RC_INITIALIZE or mpi4py.rc.initialize says so: unset "
+                         "it, or call MPI.Init() before")
     return MPI
