@@ -634,7 +634,7 @@ def test_lines_for_a_closed_standard_error_go_nowhere(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("program", "number"), [
     ("gpu_extract", signal.SIGINT), ("gpu_compare", signal.SIGTERM), ("gpu_psf", signal.SIGINT),
     ("gpu_perf", signal.SIGUSR2), ("gpu_stress", signal.SIGHUP), ("gpu_simulate", signal.SIGUSR1),
-    ("gpu_setup", signal.SIGXCPU), ("mps_wrapper", signal.SIGINT)])
+    ("gpu_setup", signal.SIGXCPU), ("gpu_track", signal.SIGALRM), ("mps_wrapper", signal.SIGINT)])
 def test_a_signal_while_a_program_loads(program, number, tmp_path):
     """In the first tenth of a second, Ctrl-C printed a traceback of Python's imports, and SIGTERM ended it without a
     word. One of several ranks speaks."""

@@ -216,6 +216,19 @@ def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
     return pid == ancestor or (pid in parents and _descends(parents[pid], ancestor, parents))
 
 
+def test_an_alarm_of_the_keeper_asks_the_rank_to_end() -> None:
+    """One that was set before the start (`perl -e 'alarm 600; exec ...'`). The keeper uses SIGALRM itself, for ranks
+    that do not end in time, and killed the rank."""
+    code = ("import os, signal, sys, time; from gpu_extract.cli import ENDING\n"
+            "from gpu_extract.ranks.keeper import Mark, keep, tell\n"
+            "def heard(*_): tell(Mark.ENDS, 75); sys.exit(75)\n"
+            "def run():\n"
+            "    tell(Mark.MET); signal.signal(signal.SIGALRM, heard); os.kill(os.getppid(), signal.SIGALRM)\n"
+            "    time.sleep(60)\n"
+            "keep(run, ending=ENDING, lost=lambda *_: 4, end_all=lambda code: False)\n")
+    assert subprocess.run([sys.executable, "-c", code], timeout=LIMIT, check=False).returncode == 75
+
+
 @pytest.mark.parametrize("number", [
     signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_one_process_without_a_launcher(frames: Frames, folder: Path, tmp_path: Path, number: int) -> None:

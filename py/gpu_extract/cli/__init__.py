@@ -10,8 +10,9 @@ import threading
 from typing import NoReturn
 
 # SIGTERM comes with scancel and at a time limit; SIGINT is Ctrl-C; SIGHUP comes when a terminal is closed. Batch
-# systems announce a limit by SIGUSR1 or SIGUSR2, and the system a limit on CPU time by SIGXCPU
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+# systems announce a limit by SIGUSR1 or SIGUSR2, the system a limit on CPU time by SIGXCPU, and an alarm that was set
+# before the program was started comes as SIGALRM
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGALRM)
 START_AGAIN = 75      # errors.ExitCode, which is not loaded yet
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")      # variables of launchers
 

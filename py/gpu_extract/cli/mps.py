@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
+from gpu_extract.cli import ENDING
 from gpu_extract.cli.common import Parser, add_common_options, complain, log, run_main
 from gpu_extract.cli.ranks import speaks
 from gpu_extract.errors import InputError
@@ -30,7 +31,7 @@ user, job and step, which is removed at the end.
 exit codes
   that of COMMAND, or its signal; 126 or 127 if it cannot be started
   2 usage   4 there is no MPS, and --require is given"""
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+PASSED_ON = (*ENDING, signal.SIGCONT)
 MISSING, NOT_EXECUTABLE = 127, 126      # exit codes of shells
 
 

@@ -112,6 +112,12 @@ def _take_signals(child: int, launcher: int, ending: Sequence[int], ended: Calla
             _asked.append(number)
             signal.setitimer(signal.ITIMER_REAL, ASKED)
 
+    def alarm(number: int, _: object) -> None:
+        if _asked:                           # the time is over
+            _pass_on(child, signal.SIGKILL)
+        elif signal.SIGALRM in ending:       # another's alarm
+            ask(number, None)
+
     def orphaned(*_: object) -> None:
         if os.getppid() != launcher:         # else only the thread of it that started this process
             ask(signal.SIGTERM, None)
@@ -123,7 +129,7 @@ def _take_signals(child: int, launcher: int, ending: Sequence[int], ended: Calla
     for number in ending:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, ask)
-    signal.signal(signal.SIGALRM, lambda *_: _pass_on(child, signal.SIGKILL))
+    signal.signal(signal.SIGALRM, alarm)          # also where it was ignored
     signal.signal(END_NOW, end)
     signal.signal(_ORPHANED, orphaned)
     _have_told_of_end(launcher, _ORPHANED)
