@@ -30,24 +30,33 @@ def commits_of(folder: Path, wanted: str, *, every: int = 1, most: int | None = 
     """The commits of a revision (one commit) or range A..B, the oldest first.
 
     every: of a range, only every Nth commit, counted from the newest; most: at most the newest N
-    Raises InputError if git does not know them, or there are none.
+    Raises InputError if git does not know them, there are none, or a shallow clone lacks some.
     """
     try:
         found = _log(folder, "--first-parent", *([] if ".." in wanted else ["-1"]), wanted)
     except InputError as error:
         raise InputError(f"{error}{_of_shallow(folder)}") from error
-    chosen = found[::max(every, 1)][:most]
+    chosen = found[::max(every, 1)]
     if not chosen:
         raise InputError(f"{wanted}: there is no commit in that range; give another one")
-    return chosen[::-1]
+    if ".." in wanted and (most is None or len(chosen) < most) and found[-1].hash in _ends(folder):
+        raise InputError(f"{wanted}: commits before {found[-1].hash[:10]} are missing{_of_shallow(folder)}")
+    return chosen[:most][::-1]
 
 
 def _of_shallow(folder: Path) -> str:
     """The end of a message about an unknown commit, if the clone has only the newest ones."""
-    with suppress(InputError):
-        if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
-            return f"; the clone is shallow: git -C {folder} fetch --unshallow gets the older commits"
+    if _ends(folder):
+        return f"; the clone is shallow: git -C {folder} fetch --unshallow gets the older commits"
     return ""
+
+
+def _ends(folder: Path) -> list[str]:
+    """The commits whose ancestors a shallow clone lacks; none in a whole clone."""
+    with suppress(InputError, OSError):
+        path = git(folder, "rev-parse", "--git-path", "shallow").rstrip("\n")        # relative to the folder
+        return (folder / path).read_text(encoding="ascii").split()
+    return []
 
 
 def all_commits(folder: Path) -> list[Commit]:

@@ -95,6 +95,20 @@ def test_a_shallow_clone_is_called_so(project, tmp_path: Path) -> None:
         commits_of(folder, "v9..HEAD")
 
 
+def test_a_range_that_a_shallow_clone_cuts_off_is_refused(project, tmp_path: Path) -> None:
+    """The clone has both ends of the range, and not what is between: the range was measured without it."""
+    folder, clone = project(0.05, 0.05, 0.05, 0.05, 0.05), tmp_path / "clone"
+    git(folder, "tag", "v1", "HEAD~4")
+    git(tmp_path, "clone", "-q", "--depth", "2", f"file://{folder}", str(clone))
+    git(clone, "fetch", "-q", "--depth", "1", "origin", "tag", "v1")
+    cut = git(clone, "rev-parse", "HEAD~1")[:10]
+    with pytest.raises(InputError, match=f"v1..HEAD: commits before {cut} are missing; the clone is shallow"):
+        commits_of(clone, "v1..HEAD")
+    assert len(commits_of(clone, "v1..HEAD", most=2)) == 2 and len(commits_of(clone, "HEAD~1..HEAD")) == 1
+    git(clone, "fetch", "-q", "--unshallow")
+    assert len(commits_of(clone, "v1..HEAD")) == 4
+
+
 def test_killed_in_the_middle_it_goes_on(project, tmp_path: Path) -> None:
     folder, store = project(0.2, 0.2, 0.2), tmp_path / "s" / "track.sqlite"
     words = ["run", "main~2..main", "--problem", "tiny", "--repeats", "3", "--store", str(store), "--repository",
