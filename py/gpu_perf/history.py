@@ -89,10 +89,13 @@ def verdict(history: History, since: Commit | None = None) -> list[str]:
     A component that has recovered to within the least change is not mentioned.
     """
     start = since or history.baseline
+    after = {c for c in history.commits if c.date > start.date}
+    if start in history.commits:             # others may have its date
+        after.update(history.commits[history.commits.index(start) + 1:])
     lines = []
     for name, changes in history.changes.items():
         own = history.of(name)
-        later = [c for c in changes if own[c.place].date > start.date]
+        later = [c for c in changes if own[c.place] in after]
         factor = 1.0
         for change in later:
             factor *= change.ratio

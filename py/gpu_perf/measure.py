@@ -15,7 +15,7 @@ from gpu_perf.campaign import Command, end_left_over, run
 from gpu_perf.metrics import EXTRACTION, stages, windows
 from gpu_perf.outcomes import Outcome
 from gpu_perf.problems import Problem
-from gpu_perf.repository import git, worktrees
+from gpu_perf.repository import git, places_of, worktrees
 from gpu_perf.store import Commit, Result, Store
 
 RUN_TIME, COMMAND, CPU, MPI, COPIES = "run time", "command", "CPU", "% MPI", "% copies"
@@ -57,6 +57,7 @@ def measure(bench: Bench, commits: Sequence[Commit], *, together: int = 4) -> in
     Each result is stored at once. A commit that does not build or run is stored as failed, and reported.
     """
     bench.store.add_commits(commits)
+    bench.store.set_places(places_of(bench.repository, commits))
     clear_left_over(bench)
     wanted = {c: bench.repeats - bench.store.good(bench.series, c.hash) for c in commits}
     missing = [c for c in commits if wanted[c] > 0]

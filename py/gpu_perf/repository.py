@@ -44,6 +44,19 @@ def commits_of(folder: Path, wanted: str, *, every: int = 1, most: int | None = 
     return chosen[:most][::-1]
 
 
+def places_of(folder: Path, commits: Sequence[Commit]) -> dict[str, int]:
+    """commit hash -> number of its ancestors along first parents, without commits that the clone no longer has; empty
+    for a shallow clone, which cannot tell.
+
+    All commits of a rebase may have the same date.
+    """
+    found = {}
+    for commit in () if _ends(folder) else commits:
+        with suppress(InputError):
+            found[commit.hash] = int(git(folder, "rev-list", "--count", "--first-parent", commit.hash, "--"))
+    return found
+
+
 def _of_shallow(folder: Path) -> str:
     """The end of a message about an unknown commit, if the clone has only the newest ones."""
     if _ends(folder):

@@ -3,7 +3,7 @@
     commits    hash, date (seconds since 1970), subject
     runs       one measurement of one commit: series, repeat, when, where, status, message, the record of --perf
     measures   its figures by name
-    facts      name and value: the baseline of each series
+    facts      name and value: the baseline of each series, the place of each commit among commits of one second
 
 A series is a problem on a machine, or an imported one. Each addition is one transaction, so that a killed program
 leaves the previous content.
@@ -155,6 +155,12 @@ class Store:
                                  (result.series, result.hash, result.repeat, measured)).fetchone()
         return row and dict(self._base.execute("SELECT name, value FROM measures WHERE run = ?", row).fetchall())
 
+    def set_places(self, places: Mapping[str, int]) -> None:
+        """commit hash -> number of its ancestors: the order of commits with the same date, as after a rebase."""
+        with self._writing():
+            self._base.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)",
+                                   [(f"place {name}", str(place)) for name, place in places.items()])
+
     def set_baseline(self, series: str, commit: str) -> None:
         """Choose the commit that a series is relative to."""
         with self._writing():
@@ -202,9 +208,10 @@ class Store:
         return Commit(*rows[0])
 
     def commits(self, series: str | None = None) -> list[Commit]:
-        """All commits, or those of a series, by date."""
+        """All commits, or those of a series, by date, and those of one second by their places."""
         where = "" if series is None else "WHERE hash IN (SELECT hash FROM runs WHERE series = ?)"
-        rows = self._base.execute(f"SELECT hash, date, subject FROM commits {where} ORDER BY date, rowid",
+        place = "(SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'place ' || hash)"
+        rows = self._base.execute(f"SELECT hash, date, subject FROM commits {where} ORDER BY date, {place}, rowid",
                                   () if series is None else (series,))
         return [Commit(*r) for r in rows]
 

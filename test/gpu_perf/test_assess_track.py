@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from outside import largest_file
 from gpu_extract.errors import InputError, OutputError
 from gpu_extract.perf import source
 from gpu_perf.cli.track import main
-from gpu_perf.history import history_of
+from gpu_perf.history import history_of, verdict
 from gpu_perf.measure import Bench, measure
 from gpu_perf.problems import find_problem
 from gpu_perf.repository import all_commits, commits_of, worktrees
@@ -93,6 +94,32 @@ def test_a_shallow_clone_is_called_so(project, tmp_path: Path) -> None:
         commits_of(tmp_path / "clone", "HEAD~2..HEAD")
     with pytest.raises(InputError, match=r"bad revision .v9..HEAD.$"):
         commits_of(folder, "v9..HEAD")
+
+
+def test_commits_of_one_second_are_in_the_order_of_the_history(project, tmp_path: Path, monkeypatch) -> None:
+    """As after a rebase: in the order in which they were first measured, another commit had made it slower."""
+    folder = project(*[0.01] * 6)
+    date = {"GIT_COMMITTER_DATE": "2026-02-01T12:00:00+0000"}
+    git(folder, "-c", "user.name=n", "-c", "user.email=e", "rebase", "-q", "--force-rebase", "HEAD~5", **date)
+    monkeypatch.setattr("gpu_perf.measure.make_inputs", lambda bench: None)
+    monkeypatch.setattr("gpu_perf.measure._batch", lambda bench, batch, repeats: 0)
+    with Store(tmp_path / "track.sqlite") as store:
+        bench = Bench(store, find_problem("tiny"), folder, (), "m", 1, print)
+        for wanted, every in (("HEAD", 1), ("HEAD~5..HEAD", 2), ("HEAD~5..HEAD", 1)):
+            measure(bench, commits_of(folder, wanted, every=every))
+        assert [c.subject for c in store.commits()] == [f"Change {n}" for n in range(2, 7)]
+        assert len({c.date for c in store.commits()}) == 1
+
+
+def test_a_change_in_the_second_of_the_baseline_is_seen(tmp_path: Path) -> None:
+    hashes = [f"{n:02}" * 20 for n in range(20)]
+    with Store(tmp_path / "track.sqlite") as store:
+        store.add_commits(Commit(each, 1e9) for each in hashes)
+        for n, repeat in product(range(20), range(3)):
+            store.add_result(Result("s", hashes[n], repeat, "m", measures={"run time": 1 + (n > 9) + 0.01 * repeat}))
+        line, = verdict(history_of(store, "s"))
+        assert "times since 1010101010," in line
+        assert verdict(history_of(store, "s"), store.find(hashes[10])) == []
 
 
 def test_a_range_that_a_shallow_clone_cuts_off_is_refused(project, tmp_path: Path) -> None:
