@@ -61,8 +61,8 @@ def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrogr
     if len(missing) == len(wanted):
         of = "" if spectrograph is None else f" of spectrograph {spectrograph}, which the image names,"
         raise InputError(f"the fibermap has FIBER {numbers.min()} to {numbers.max()}, but fibres {wanted[0]} to "
-                         f"{wanted[-1]}{of} are requested; choose others with -s and -n, or give this image's table with -f "
-                         "FILE")
+                         f"{wanted[-1]}{of} are requested; choose others with -s and -n, or give this image's "
+                         "table with -f FILE")
     if len(missing):
         raise InputError(f"the fibermap has no row for {len(missing)} fibres (first FIBER {missing[0]}); {_EACH}")
     return replace(fibermap, rows=rows[_places(rows, numbers, wanted)])

@@ -20,7 +20,8 @@ INK, GREY, BLUE, ORANGE, GREEN = "#222222", "#b8b8b8", "#2166ac", "#d95f02", "#1
 MASKED = "#c9c9c9"       # pixels and bins without data
 # category of a bin, worst last, and its colour
 CATEGORIES = (("good", "#eef3f7"), ("COSMIC", "#4daf4a"), ("ODDPIX", "#80cdc1"), ("BAD2DFIT", "#7b3294"),
-              ("SOMEBADPIX", "#fdae61"), ("WEAKBIN", "#8c510a"), ("NODATA, ALLBADPIX", "#d7191c"), ("BADFIBER", "#222222"))
+              ("SOMEBADPIX", "#fdae61"), ("WEAKBIN", "#8c510a"), ("NODATA, ALLBADPIX", "#d7191c"),
+              ("BADFIBER", "#222222"))
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
