@@ -23,6 +23,7 @@ LEVELS = 24                        # levels of light at which the variance is me
 FEWEST = 200                       # pixels that a level needs
 DIFFERENCES = 4                    # order of the differences along y: light that is a cubic drops out
 SMOOTH = 51                        # rows of the overscan that are smoothed together
+FAR_BELOW = 20.0                   # read noises below 0 that no pixel with light, or without, reaches
 DISPERSIONS = ("y", "-y", "x", "-x")
 Levels = tuple[Array, Array, Array]     # of light: mean, variance, inverse error of the variance
 
@@ -207,9 +208,10 @@ def _by_level(noise: Array, light: Array, good: np.ndarray, read_noise: float) -
 def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
     """The bias of each row, (ny, 1), from the columns lo .. hi - 1 of the overscan, smoothed along y.
 
-    The smoothing is a mean of SMOOTH rows, and a straight line at both ends, so that a drifting bias is correct there.
-    Rows without a finite overscan get the bias of the rows around. Raises InputError if the columns are outside the
-    image, or hold no finite number.
+    A row's bias is the mean without outliers: a median of integers is an integer, off by up to half an ADU. The
+    smoothing is a mean of SMOOTH rows, and a straight line at both ends, so that a drifting bias is correct there. Rows
+    that are hit as a whole, or without a finite overscan, get the bias of the rows around. Raises InputError if the
+    columns are outside the image, or hold no finite number.
     """
     from scipy.signal import savgol_filter  # loading takes a while, and other sources of the bias do not need it
 
@@ -222,10 +224,23 @@ def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
         raise InputError(f"overscan {lo}:{hi} holds no finite number; give the columns where the camera has its "
                          "overscan")
     place = np.arange(len(part))
-    rows = np.interp(place, known, np.nanmedian(part[known], axis=1))
-    half = (min(SMOOTH, len(rows)) - 1) // 2
-    smooth: Array = savgol_filter(rows, 2 * half + 1, min(half, 1))
+    part = part[known]
+    off = part - np.nanmedian(part, axis=1, keepdims=True)
+    rows = np.nanmean(np.where(_usual(off), part, np.nan), axis=1)
+    half = (min(SMOOTH, len(place)) - 1) // 2
+    kept = np.ones(len(rows), dtype=bool)
+    smooth: Array = rows
+    for _ in range(20):                     # a hit row first pulls those around it along
+        smooth = savgol_filter(np.interp(place, known[kept], rows[kept]), 2 * half + 1, min(half, 1))
+        before, kept = kept, _usual(rows - smooth[known])
+        if np.array_equal(before, kept):
+            break
     return smooth[:, None]
+
+
+def _usual(off: Array) -> np.ndarray:
+    """Which differences in ADU are no outliers; rounding to integers makes none."""
+    return np.abs(off) <= CLIP * max(1.4826 * float(np.nanmedian(np.abs(off))), 0.5)
 
 
 def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, dispersion: str = "y", mirror: bool = False,
@@ -233,7 +248,7 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
     """An image in electrons, and its mask (ccdmask bits BAD and SATURATED).
 
     raw: (ny, nx) ADU as read; bias: ADU, its shape or one that broadcasts to it; bad: pixels to leave out, beside those
-        that are NaN
+        that are NaN, and those far below the bias, as of a dead amplifier
     dispersion: along which wavelengths ascend in `raw`: the image is transposed or flipped so that they ascend along y,
         and the header says from what (DISPAXIS, DISPFLIP)
     mirror: the fibres descend along the other axis of `raw`: it is reversed (MIRRORED), so that they ascend along x
@@ -251,7 +266,10 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
         mask = np.where(bad, mask | BAD, mask)
     light = (raw.astype(np.float64) - bias) * detector.gain
     known = np.isfinite(light)
-    light, mask = np.where(known, light, 0.0), np.where(known, mask, mask | BAD)
+    below = light < -FAR_BELOW * detector.read_noise
+    if np.count_nonzero(below) > below.size / 2:        # the bias is wrong, of which `doubts` warns
+        below[:] = False
+    light, mask = np.where(known, light, 0.0), np.where(known & ~below, mask, mask | BAD)
     if mask.all():
         raise InputError(f"no pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
                          f"{detector.saturation:g} ADU or more, the others are bad or not finite; give the saturation, "

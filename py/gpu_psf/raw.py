@@ -14,7 +14,7 @@ from gpu_extract.data import Array, Card, Image
 from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.headers import cards_of, number_of
-from gpu_psf.preprocess import DIFFERENCES, FEWEST, fourth, spread
+from gpu_psf.preprocess import DIFFERENCES, FAR_BELOW, FEWEST, fourth, spread
 
 BELOW = 3.0              # read noises below 0 that no median of an image reaches
 FAINT = 0.02, 0.2        # quantiles of light between which pixels count as faint
@@ -92,8 +92,11 @@ def _unit(cards: Sequence[Card]) -> list[str]:
 
 def _below(image: Image) -> list[str]:
     usual = float(np.median(image.pix[image.ivar > 0]))
-    if usual >= -BELOW * (image.read_noise or 0.0):
-        return []
+    noise = image.read_noise or 0.0
+    if usual >= -BELOW * noise:
+        count = np.count_nonzero((image.pix < -FAR_BELOW * noise) & (image.ivar == 0))
+        return [f"{count} pixels are more than {FAR_BELOW:g} read noises below the bias, and masked: a dead amplifier, "
+                "a hit dark frame, or unsigned integers that were read as signed ones"] if count else []
     return [f"the typical pixel is {usual:.4g} electrons, far below 0: either the bias is too large, or unsigned "
             "integers were read as signed ones (BZERO 32768 is missing)"]
 

@@ -49,7 +49,7 @@ def add_options(parser: Parser) -> None:
     bias = parser.add_argument_group("bias").add_argument
     bias("--dark", metavar="RAW", nargs="+", default=[], help="dark frames, whose median is subtracted")
     bias("--overscan", metavar="LO:HI", type=separated(int, "two columns, e.g. 2048:2080", 2, by=":"),
-         help="columns of the overscan, whose median is subtracted row by row")
+         help="columns of the overscan, whose mean is subtracted row by row")
     bias("--bias", metavar="ADU", type=float, help="constant to subtract")
     noise = parser.add_argument_group("gain and noise").add_argument
     noise("--gain", metavar="E", type=float, help="electrons per ADU (default: from --transfer)")
