@@ -74,10 +74,12 @@ def refine(seen: Seen, lines: Array, solution: Solution, *, ny: int, kept: bool 
     nfibre, echelle, base = len(solution.wave.coeff), solution.orders is not None, solution if kept else None
     told = solution if found else None
     pairs = match(seen, lines, solution, TOLERANCES[0])[0]
-    for tolerance in TOLERANCES:
+    for n, tolerance in enumerate(TOLERANCES):
         pairs, _ = match(seen, lines, solution, tolerance)
         _enough(len(pairs.row), seen, lines, solution, tolerance)
-        solution = solve_wavelengths(pairs, nfibre, ny, echelle=echelle, base=base, found=told)
+        solution = solve_wavelengths(pairs, nfibre, ny, echelle=echelle, base=base, found=told,
+                                     even=found and n < len(TOLERANCES) - 1)
+        told = solution if found else None
     used = solution.used
     return solution, Pairs(pairs.fibre[used], pairs.row[used], pairs.wave[used])
 

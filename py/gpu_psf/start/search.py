@@ -20,6 +20,7 @@ OFF = 0.03                      # largest error of each end, as a share of the r
 OUT, MOST = 1.3, 0.75           # times as many lines as with a typical solution must agree; or this share of what
 #                                 chance leaves
 CLOSE = 0.7                     # largest distance of matching lines, pixels
+ENOUGH = 0.75                   # share of a usual fibre's lines
 CURVED = 0.015, 0.04            # largest of these curvatures, as a share of the range
 
 
@@ -45,7 +46,7 @@ def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> So
 
     Raises InputError if nothing stands out.
     """
-    middle = nfibre // 2
+    middle = _middle(seen, nfibre)
     found = _search(known, seen, lines, middle, ny)
     coeff: dict[int, Array] = {middle: found}
     for direction in (1, -1):
@@ -53,6 +54,14 @@ def describe(known: Range, seen: Seen, lines: Array, nfibre: int, ny: int) -> So
             coeff[i] = _follow(coeff[i - direction], seen, lines, i, ny)
     every = np.stack([coeff[i] for i in range(nfibre)])
     return Solution(legendre_of_rows(every, ny), 0.0, np.ones(0, dtype=bool))
+
+
+def _middle(seen: Seen, nfibre: int) -> int:
+    """The middle fibre, or the nearest one with ENOUGH of the lines of a fibre, where the middle one is dark or
+    masked in part."""
+    count = np.bincount(seen.fibre, minlength=nfibre)
+    good = np.flatnonzero(count >= ENOUGH * np.quantile(count, 0.9))
+    return int(good[np.abs(good - nfibre // 2).argmin()])
 
 
 def _brightest(seen: Seen, fibre: int) -> Array:

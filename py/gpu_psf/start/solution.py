@@ -18,6 +18,7 @@ CLIP = 4.0
 OWN = 6                    # lines of a fibre per own term
 TOLD = 3                   # lines at different wavelengths per term in row, in addition to a known solution
 HELD = 9, 0.03             # rows of each fibre at which a solution from the same lines counts, and its weight
+EVEN = 0.07                # weight, per root of a fibre, with which fibres bend alike
 MOST_LOST = 0.4            # largest share of lines that may be left out
 ORDERS = range(8, 160)     # of a grating
 
@@ -38,16 +39,17 @@ class Solution:
 
 
 def solve_wavelengths(pairs: Pairs, nfibre: int, ny: int, *, echelle: bool = False,
-                      base: Solution | None = None, found: Solution | None = None) -> Solution:
+                      base: Solution | None = None, found: Solution | None = None, even: bool = False) -> Solution:
     """The surface through known lines, or their correction to a solution `base` that is nearly right.
 
     found: a solution from these and other lines, which constrains what they leave open, between lines that are far
     apart
+    even: of what `found` leaves open, too, because the arc is masked in part, all fibres bend alike
 
     Raises InputError if the lines are too few, or do not lie on one surface.
     """
     orders = _orders(pairs, nfibre, ny) if echelle else None
-    return _solve(pairs, nfibre, ny, orders, base, None if found is None else _held(found, nfibre, ny))
+    return _solve(pairs, nfibre, ny, orders, base, None if found is None else _held(found, nfibre, ny), even)
 
 
 def _held(found: Solution, nfibre: int, ny: int) -> Pairs:
@@ -80,6 +82,13 @@ def _terms(pairs: Pairs, nfibre: int, ny: int, degrees: tuple[int, int]) -> Arra
     return legvander2d(u, v, degrees)
 
 
+def _uneven(degrees: tuple[int, int]) -> Array:
+    """(n, terms): one row for each term P_k P_l with k l > 1. Lines determine these, except beside a masked part of the
+    arc, which they would leave to itself."""
+    order = np.outer(np.arange(degrees[0] + 1), np.arange(degrees[1] + 1)).ravel()
+    return np.eye(len(order))[order > 1]
+
+
 def _degrees(pairs: Pairs) -> tuple[int, int]:
     """As many terms as the lines allow: three lines to a term."""
     fibres, lines = len(np.unique(pairs.fibre)), len(pairs.row)
@@ -91,7 +100,7 @@ def _degrees(pairs: Pairs) -> tuple[int, int]:
 
 
 def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None,
-           held: Pairs | None) -> Solution:
+           held: Pairs | None, even: bool) -> Solution:
     if len(pairs.row) < 4:
         raise InputError(f"{len(pairs.row)} lines with known wavelengths are too few for a solution, at least 4 are "
                          "needed: give more")
@@ -110,6 +119,9 @@ def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: So
     weak, told = basis[:0], values[:0]
     if held is not None:
         weak, told = HELD[1] * _terms(held, nfibre, ny, degrees), HELD[1] * held.wave * factor[held.fibre]
+    if even:
+        uneven = EVEN * np.sqrt(nfibre) * _uneven(degrees)
+        weak, told = np.concatenate([weak, uneven]), np.append(told, np.zeros(len(uneven)))
     for _ in range(10):
         coeff = np.linalg.lstsq(np.concatenate([basis[used], weak]), np.append(values[used], told), rcond=None)[0]
         left = values - basis @ coeff
