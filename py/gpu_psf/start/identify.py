@@ -3,6 +3,7 @@
 A proposed solution is moved until the lines of the list lie on those that are seen. The number of matches is compared
 with that expected by chance. A wrong list, or an arc of another lamp, agrees no better than chance, which is an error.
 """
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ BEYOND_CHANCE = 3.0      # least ratio of matches to chance matches, or half of 
 LEAST = 6                # least number of matches
 FEWEST = 12              # least number of lines for a width
 SAMPLES = 512
+BLOCK = 64               # rows in which a hot column has one level
 MOST_ALONG, MOST_ACROSS = 8.0, 5.0      # largest offset of a given PSF in y and x, pixels
 
 
@@ -162,6 +164,7 @@ def shift_across(pix: Array, psf: PsfModel) -> float:
 
     Raises InputError if it exceeds MOST_ACROSS.
     """
+    pix = _without_columns(pix)
     check_beside(pix, psf, MOST_ACROSS)
     shifts = np.arange(-MOST_ACROSS, MOST_ACROSS + 0.125, 0.25)
     light = light_on_traces(pix, psf, shifts)
@@ -170,6 +173,13 @@ def shift_across(pix: Array, psf: PsfModel) -> float:
         low, top, high = light[best - 1:best + 2]
         return float(shifts[best] + 0.25 * 0.5 * (low - high) / (low - 2 * top + high))
     return float(shifts[best])
+
+
+def _without_columns(pix: Array) -> Array:
+    """An arc less the lower quartile of each column in blocks of rows: hot columns, on which traces would settle."""
+    edges = np.linspace(0, len(pix), max(len(pix) // BLOCK, 1) + 1).astype(int)
+    return np.concatenate([pix[low:high] - np.quantile(pix[low:high], 0.25, axis=0)
+                           for low, high in itertools.pairwise(edges)])
 
 
 def traces_of(psf: PsfModel, ny: int) -> Traces:
