@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.ndimage import uniform_filter1d
+from scipy.ndimage import median_filter, uniform_filter1d
 
 from gpu_extract.data import Array, Card, Image
 from gpu_extract.errors import InputError, one_of
@@ -22,6 +22,7 @@ CLIP = 5.0                         # sigma beyond which a difference is not nois
 LEVELS = 24                        # levels of light at which the variance is measured
 FEWEST = 200                       # pixels that a level needs
 DIFFERENCES = 4                    # order of the differences along y: light that is a cubic drops out
+AROUND = 31                        # columns whose median is the bias where a pixel is hot
 SMOOTH = 51                        # rows of the overscan that are smoothed together
 FAR_BELOW = 20.0                   # read noises below 0 that no pixel with light, or without, reaches
 DISPERSIONS = ("y", "-y", "x", "-x")
@@ -243,14 +244,26 @@ def _usual(off: Array) -> np.ndarray:
     return np.abs(off) <= CLIP * max(1.4826 * float(np.nanmedian(np.abs(off))), 0.5)
 
 
+def hot_charge(dark: Array, detector: Detector) -> Array:
+    """Electrons of a dark frame (ADU) above the median of the columns around; 0 where they may be noise."""
+    known = np.where(np.isfinite(dark), dark, 0.0)
+    half = AROUND // 2
+    row = np.pad(known, ((0, 0), (half, half)), mode="reflect" if known.shape[1] > half else "symmetric")
+    usual = median_filter(row.ravel(), AROUND).reshape(row.shape)       # quick along one axis only
+    charge = (known - usual[:, half:-half]) * detector.gain
+    return np.where(charge > CLIP * detector.read_noise, charge, 0.0)
+
+
 def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, dispersion: str = "y", mirror: bool = False,
-               bad: np.ndarray | None = None, cards: Sequence[Card] = ()) -> tuple[Image, np.ndarray]:
+               bad: np.ndarray | None = None, cards: Sequence[Card] = (), darks: int = 0) -> tuple[Image, np.ndarray]:
     """An image in electrons, and its mask (ccdmask bits BAD and SATURATED).
 
     raw: (ny, nx) ADU as read; bias: ADU, its shape or one that broadcasts to it; bad: pixels to leave out, beside those
         that are NaN, and those far below the bias, as of a dead amplifier
     dispersion: along which wavelengths ascend in `raw`: the image is transposed or flipped so that they ascend along y,
         and the header says from what (DISPAXIS, DISPFLIP)
+    darks: number of dark frames whose median the bias is: the charge of hot pixels has noise then, which counts as
+        read noise
     mirror: the fibres descend along the other axis of `raw`: it is reversed (MIRRORED), so that they ascend along x
 
     ivar is computed from the pixel's own light, and is therefore correlated with it on faint pixels. Further passes of
@@ -274,9 +287,13 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
         raise InputError(f"no pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
                          f"{detector.saturation:g} ADU or more, the others are bad or not finite; give the saturation, "
                          "or another image")
-    ivar = np.where(mask == 0, 1 / (detector.read_noise**2 + np.maximum(light, 0.0)), 0.0)
+    noise = np.full(light.shape, detector.read_noise)
+    if darks:
+        noise = np.sqrt(noise**2 + hot_charge(np.broadcast_to(bias, light.shape), detector) * with_bias(1.0, darks)**2)
+    ivar = np.where(mask == 0, 1 / (noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)
-    pix, ivar, bits = (np.ascontiguousarray(turned(array, dispersion)[:, across]) for array in (light, ivar, mask))
+    pix, ivar, bits, noise = (np.ascontiguousarray(turned(array, dispersion)[:, across])
+                              for array in (light, ivar, mask, noise))
     own = (Card("BUNIT", "electron"), Card("GAIN", detector.gain, "electron/ADU"),
            Card("RDNOISE", detector.read_noise, "electron"), Card("SATURATE", detector.saturation, "ADU"),
            Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
@@ -284,5 +301,5 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
            Card("MIRRORED", mirror, "fibres descended as read"))
     others = (card for card in cards if card.key not in {mine.key for mine in own})
     image = Image(pix.astype(np.float32), ivar.astype(np.float32), (*others, *own), read_noise=detector.read_noise,
-                  noise=np.full(pix.shape, detector.read_noise, np.float32))
+                  noise=noise.astype(np.float32))
     return image, bits.astype(np.int32)

@@ -145,6 +145,23 @@ def test_hits_in_the_overscan_leave_the_bias() -> None:
     np.testing.assert_allclose(overscan_bias(raw, (100, 120)), clean, atol=5 * 0.17)
 
 
+def test_the_charge_of_hot_pixels_has_noise() -> None:
+    """1600 pixels of 600 to 9000 electrons had pulls of 6.4. Those of Poisson noise of a median are known to
+    1 / (2 1600)^(1/2) = 1.8 %, and the noise of a median of three to 1 % (with_bias); where no charge is, nothing
+    changes. A step from one amplifier to the next is no charge."""
+    rng = np.random.default_rng(2)
+    hot = np.where(rng.random((400, 200)) < 0.02, rng.uniform(600, 9000, (400, 200)), 0.0)
+    step = np.where(np.arange(200) < 77, 0.0, 90.0)
+    darks = [frame(hot, seed) + step for seed in range(3)]
+    noise = with_bias(read_noise_of(darks), 3) * GAIN
+    bias, raw = np.median(darks, axis=0), frame(hot + 50.0, 7) + step
+    image, mask = preprocess(raw, bias, Detector(GAIN, noise), darks=3)
+    plain, _ = preprocess(raw, bias, Detector(GAIN, noise))
+    pulls = ((image.pix - 50) * np.sqrt(image.ivar))[(hot > 0) & (mask == 0)]
+    assert pulls.std() == pytest.approx(1, abs=0.08)
+    np.testing.assert_array_equal(image.ivar[hot == 0], plain.ivar[hot == 0])
+
+
 def test_pixels_far_below_the_bias_are_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An amplifier that reads 0, and integers beyond 32767 that were read as negative, had the ivar of the read
     noise."""

@@ -85,7 +85,7 @@ def body(args: argparse.Namespace) -> int:
     check_unlike("--dark", list(zip(args.dark, darks, strict=True)), (args.input, raw))
     bias = _bias(args, raw, darks, known)
     detector = _detector(args, raw, darks, bias, known)
-    image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards,
+    image, mask = preprocess(raw, bias, detector, dispersion=args.dispersion, cards=cards, darks=len(darks),
                              mirror=args.mirror or known.order == "descending",
                              bad=None if args.bad is None else _read_like("--bad", args.bad, raw, args.input)[0] != 0)
     write_image(args.output, image, mask=mask, read_noise=image.noise)
