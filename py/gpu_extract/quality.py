@@ -87,14 +87,8 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
     if not doubtful.any():
         return bad
     for i in np.nonzero(doubtful)[0]:
-        bad[i] = chi2pix[i] > BAD_FIT * _median(chi2pix[i, judged[i]])
+        bad[i] = chi2pix[i] > BAD_FIT * np.median(chi2pix[i, judged[i]])
     for j in np.nonzero(bad.any(axis=0))[0]:
         use = judged[:, j]
-        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * _median(chi2pix[use, j]) if use.any() else np.inf)
+        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * np.median(chi2pix[use, j]) if use.any() else np.inf)
     return bad
-
-
-def _median(values: Array) -> float:
-    """np.median of finite numbers, of which there are some, in a third of its time."""
-    found, count = np.sort(values), len(values)
-    return float(found[(count - 1) // 2] + found[count // 2]) / 2.0

@@ -226,14 +226,17 @@ def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
                          "overscan")
     place = np.arange(len(part))
     part = part[known]
-    off = part - np.nanmedian(part, axis=1, keepdims=True)
-    rows = np.nanmean(np.where(_usual(off), part, np.nan), axis=1)
+    usual = _usual(part - np.nanmedian(part, axis=1, keepdims=True))
+    usual[~usual.any(axis=1)] = True        # half of the row is hit: no pixel is near the median
+    rows = np.nanmean(np.where(usual, part, np.nan), axis=1)
     half = (min(SMOOTH, len(place)) - 1) // 2
+    noise = _sigma(np.append(np.diff(rows), 0.0)) / 2**0.5      # no matter how the bias drifts
     kept = np.ones(len(rows), dtype=bool)
     smooth: Array = rows
-    for _ in range(20):                     # a hit row first pulls those around it along
+    for _ in range(20):                     # the worst first: a hit row pulls those around it along
         smooth = savgol_filter(np.interp(place, known[kept], rows[kept]), 2 * half + 1, min(half, 1))
-        before, kept = kept, _usual(rows - smooth[known])
+        off = np.abs(rows - smooth[known])
+        before, kept = kept, off <= max(CLIP * noise, off[kept].max() / 2)
         if np.array_equal(before, kept):
             break
     return smooth[:, None]
@@ -241,7 +244,12 @@ def overscan_bias(raw: Array, columns: tuple[int, int]) -> Array:
 
 def _usual(off: Array) -> np.ndarray:
     """Which differences in ADU are no outliers; rounding to integers makes none."""
-    return np.abs(off) <= CLIP * max(1.4826 * float(np.nanmedian(np.abs(off))), 0.5)
+    return np.abs(off) <= CLIP * _sigma(off)
+
+
+def _sigma(off: Array) -> float:
+    """Standard deviation of differences without regard to outliers, ADU; at least that of rounding to integers."""
+    return max(1.4826 * float(np.nanmedian(np.abs(off))), 0.5)
 
 
 def hot_charge(dark: Array, detector: Detector) -> Array:

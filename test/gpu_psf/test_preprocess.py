@@ -145,6 +145,18 @@ def test_hits_in_the_overscan_leave_the_bias() -> None:
     np.testing.assert_allclose(overscan_bias(raw, (100, 120)), clean, atol=5 * 0.17)
 
 
+@pytest.mark.parametrize("width", [2, 20])
+@pytest.mark.filterwarnings("error")
+def test_rows_of_which_half_is_hit_leave_the_bias(width: int) -> None:
+    """No pixel of such a row is near its median, and with every seventh row they pull all others along. A mean of rows
+    has 43 others, a straight line at an end half of them and twice the error: 3.2 / (11 width)^(1/2)."""
+    raw = frame(np.zeros((300, 120)), 3)
+    columns = 120 - width, 120
+    clean = overscan_bias(raw, columns)
+    raw[::7, 120 - width // 2:] = 20000
+    np.testing.assert_allclose(overscan_bias(raw, columns), clean, atol=5 * 3.2 / (11 * width)**0.5)
+
+
 def test_the_charge_of_hot_pixels_has_noise() -> None:
     """1600 pixels of 600 to 9000 electrons had pulls of 6.4. Those of Poisson noise of a median are known to
     1 / (2 1600)^(1/2) = 1.8 %, and the noise of a median of three to 1 % (with_bias); where no charge is, nothing
