@@ -46,7 +46,7 @@ def _places(frame: Frame, now: Parameters, lines: Lines, chosen: IntArray) -> tu
 
 
 def registered(frame: Frame, now: Parameters, pixels: Pixels, lines: Lines, config: FitConfig,
-                shift: tuple[int, int] | None) -> tuple[Parameters, IntArray, IntArray]:
+               shift: tuple[int, int] | None) -> tuple[Parameters, IntArray, IntArray]:
     """The parameters moved to the lines, the lines to fit, and the lines that are too close to others.
 
     shift: of the camera, if known
