@@ -11,12 +11,14 @@ from gpu_extract.decorrelate import windows
 from gpu_extract.decorrelate.banded import Options, decorrelate
 from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import measure
+from gpu_extract.decorrelate.narrow.bands import address_of
 from gpu_extract.decorrelate.narrow.coupling import Couplings
 from gpu_extract.decorrelate.narrow.definite import Facts
 from gpu_extract.decorrelate.narrow.schur import Neighbours
 from gpu_extract.decorrelate.narrow.simd_banded import SIDES
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
 from gpu_extract.kernels.arena import Arena
+from gpu_extract.vectors.tiles import EDGE
 
 
 @pytest.mark.parametrize(("half", "ndiag", "nwave", "pieces"), [
@@ -41,20 +43,30 @@ def test_pole_sum_with_windows(half, ndiag, nwave, pieces):
         assert np.abs(out[:nwave - a, SIDES + a] - np.diagonal(inverse, a)).max() <= bound
 
 
-@pytest.mark.parametrize(("rows", "columns", "reach"), [(152, 152, 9), (40, 16, 3), (8, 64, 9), (24, 80, 24),
-                                                         (64, 64, 64), (136, 136, 0)])
+def _tiles(matrix):
+    """A matrix of whole tiles, tile by tile, each column by column, on a cache line."""
+    (rows, columns), tiles = matrix.shape, Arena().take(matrix.size)
+    tiles[:] = matrix.reshape(rows // EDGE, EDGE, columns).transpose(0, 2, 1).ravel()
+    return tiles
+
+
+@pytest.mark.parametrize(("rows", "columns", "reach"), [(144, 144, 9), (48, 24, 3), (24, 72, 9), (24, 96, 24),
+                                                         (72, 72, 72), (144, 144, 0)])
 def test_one_block_eliminated_from_the_next(rows, columns, reach):
-    """Sizes of one, two and three vectors more than whole tiles; near couplings and full ones."""
+    """Blocks of one tile and of several; near couplings and full ones."""
     rng = np.random.default_rng(rows + columns)
     pivot, out = random_definite(columns, columns - 1, 1e3, rng), random_definite(rows, rows - 1, 10.0, rng)
     coupling = np.triu(rng.normal(size=(rows, columns)), -reach)
     wanted = out - coupling @ np.linalg.solve(pivot, coupling.T)
-    found = np.asfortranarray(np.tril(out))
-    assert simd_stretch.eliminate(found, np.asfortranarray(coupling), np.asfortranarray(np.tril(pivot)), reach)
+    found, *others = (_tiles(each) for each in (np.tril(out), coupling, np.tril(pivot)))
+    places = [(address_of(found), rows), *((address_of(each), columns) for each in others)]
+    assert simd_stretch.eliminate(*places, rows, reach)
+    known = found.reshape(-1, rows, EDGE).transpose(0, 2, 1).reshape(rows, rows)
     scale = np.abs(coupling @ np.linalg.inv(pivot) @ coupling.T).max() + np.abs(out).max()
-    np.testing.assert_allclose(np.tril(found), np.tril(wanted), rtol=0, atol=100 * EPS * np.linalg.cond(pivot) * scale)
+    np.testing.assert_allclose(np.tril(known), np.tril(wanted), rtol=0, atol=100 * EPS * np.linalg.cond(pivot) * scale)
     pivot[-1, -1] = -1.0
-    assert not simd_stretch.eliminate(found, np.asfortranarray(coupling), np.asfortranarray(pivot), reach)
+    others[1][:] = _tiles(np.tril(pivot))
+    assert not simd_stretch.eliminate(*places, rows, reach)
 
 
 @pytest.mark.parametrize("stamp", [(11, 13), (11, 17), (11, 24)])

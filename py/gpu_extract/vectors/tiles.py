@@ -1,4 +1,4 @@
-"""Operations on tiles of 24 x 24 elements in registers, for the wide elimination.
+"""Operations on tiles of 24 x 24 elements in registers, for the wide elimination and for stretches of bins.
 
 A tile is stored column by column, and contiguous tiles are one matrix of 24 rows. All products have the form C - A B',
 of which a Cholesky factorisation consists: 24 rows of A times eight rows of B, 192 sums that stay in registers over

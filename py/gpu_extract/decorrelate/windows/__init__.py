@@ -21,7 +21,6 @@ from gpu_extract.decorrelate.weak import whole_tells
 from gpu_extract.decorrelate.windows import simd_stretch, simd_window_fit
 from gpu_extract.kernels.arena import borrowed
 from gpu_extract.lapack import lapack
-from gpu_extract.vectors import transpose
 
 STANDS_OUT = 4.0    # times the median along the fibre: only a stronger coupling makes a window
 ENDS = 2            # half-bands of icov from the first and the last bin with weight: there, where the CCD may end,
@@ -245,7 +244,7 @@ def complements(icov: Array, wanted: tuple[int, int] | None = None) -> list[Arra
     first, last = lo // joint, (hi - 1) // joint + 1
     found = np.empty((last - first, (joint * nwave)**2))
     with borrowed() as arena:
-        room = (joint * transpose.padded(nwave))**2
+        room = (joint * simd_stretch.whole_tiles(nwave))**2
         if not simd_stretch.complements(found, arena.take(len(found), room), arena.take(3, room), icov,
                                        (joint, first, last)):
             return None
