@@ -211,8 +211,8 @@ def measured(half, icov, steps, *, fibre=0, given=None, bound=np.nan):
     room, nothing = Bands(arena, 2, nwave, half + 1), [np.zeros((nwave, half + 1)), np.zeros(nwave)]
     if given is not None:
         room.band(0)[:], room.band(1)[:], room.rest(0)[:] = *given, 0.0
-    found = np.full((1, 6), np.nan), np.array([bound]), np.zeros((1, 3), dtype=np.int64)
-    places = np.array([[fibre, 0, *[array.ctypes.data for array in nothing] * 2, True]])
+    found = np.full((1, 6), np.nan), np.array([bound]), np.zeros((1, 4), dtype=np.int64)
+    places = np.array([[fibre, 0, *[array.ctypes.data for array in nothing] * 2, 4]])
     beside = np.zeros((len(icov), nwave + 2 * (half + transpose.LANES)))
     schur = room.bands, room.rests, room.diagonals, room.shifts, room.edges, room.band(1)
     simd_measure.measure(half)(found, schur, icov, places, (beside, beside), (definite.SETS, definite.KINDS),

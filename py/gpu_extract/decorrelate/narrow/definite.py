@@ -44,12 +44,12 @@ RATIOS = [ratio for _, ratio in LADDER]
 FIRST = Questions(RATIOS[:2], (1e-6, 1e-5, 1e-4), (3e-3, 1.7e-3, 8e-4))
 THEN = Questions(RATIOS[2:], (2.5e-4, 3e-2), (1e-4, 1e-5))
 BETWEEN = [Questions(np.geomspace(*pair, 10)[1:-1].tolist()) for pair in pairwise(RATIOS)]
-SETS = np.array([each.lanes for each in (FIRST, THEN, *BETWEEN)])
 KINDS = np.array([FIRST.kinds, THEN.kinds])
 FINER = {low: Questions((), (), np.geomspace(low, high, 10)[1:-1].tolist())
          for low, high in pairwise(sorted((*FIRST.gammas, *THEN.gammas)))}      # up to the next answer, a no
-STRONGER = {THEN.thetas[1]: Questions((), np.geomspace(THEN.thetas[0], THEN.thetas[1], 10)[1:-1].tolist()),
-            1.0: Questions((), (0.045, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7))}      # by the coupling known so far
+STRONG = [Questions((), np.geomspace(THEN.thetas[0], THEN.thetas[1], 10)[1:-1].tolist()),      # below the last of them
+          Questions((), (0.045, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7))]      # and above
+SETS = np.array([each.lanes for each in (FIRST, THEN, *BETWEEN, *STRONG)])
 ABOVE = Questions((), (0.5,))      # S > U
 SHARES = Questions((), (1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 1e-10))      # shares of S, see by_bins
 FAR = Questions((), (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2))
@@ -96,13 +96,15 @@ class Facts:
 
 
 @cache
-def facts_of(first: int, then: int, between: int) -> Facts:
-    """The facts from the answers to FIRST, THEN and one of BETWEEN, see simd_measure; 0 stands for a test not made.
+def facts_of(first: int, then: int, between: int, strong: int) -> Facts:
+    """The facts from the answers to FIRST, THEN, one of BETWEEN and one of STRONG, see simd_measure; 0 stands for a
+    test not made.
 
-    Easy fibres are tested once, others up to three times. For those that need more poles than the first rung has, the
+    Easy fibres are tested once, others up to four times. For those that need more poles than the first rung has, the
     condition number is found within a factor of 2.4 to 3.2.
     """
     facts = FIRST.facts(first).also(THEN.facts(then))
+    facts = facts.also(STRONG[facts.theta == 1.0].facts(strong)) if strong else facts
     return facts.also(BETWEEN[facts.rung - 1].facts(between)) if facts.rung else facts
 
 

@@ -9,7 +9,7 @@ from gpu_extract.decorrelate.limits import Limits
 from gpu_extract.decorrelate.narrow import simd_band_tests, simd_measure
 from gpu_extract.decorrelate.narrow.bands import Bands
 from gpu_extract.decorrelate.narrow.coupling import Couplings, Share, share_of
-from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, STRONGER, Facts, ask, facts_of
+from gpu_extract.decorrelate.narrow.definite import FINER, KINDS, SETS, Facts, ask, facts_of
 from gpu_extract.decorrelate.windows import Window, put
 from gpu_extract.kernels.arena import Arena
 
@@ -93,12 +93,12 @@ class Gauge:
     def measure(self, wanted: Sequence[Wanted], room: Bands) -> list[Schur]:
         """S of each requested fibre, in the room's width."""
         c, taken, count = self.couplings, self._passing(room.half), len(wanted)
-        sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 3), dtype=np.int64)
+        sums, bounds, answers = np.empty((count, 6)), np.empty(count), np.empty((count, 4), dtype=np.int64)
         more, blocks = np.zeros((count, 6)), list[Blocks]([()] * count)      # contributions of windows
-        strong: dict[int, Facts] = {}
         shares = [self._sides(each.shares, room.half) for each in wanted]      # kept while their addresses are in use
         near = self._kept[0] - REACH * room.half, self._kept[1] + REACH * room.half
-        places = np.array([(each.fibre, room.take(), *left.at, *right.at, each.facts is None, *near)
+        sets = 4 if room.half == self._narrowest else 3       # of questions: a strong coupling is told once
+        places = np.array([(each.fibre, room.take(), *left.at, *right.at, 0 if each.facts else sets, *near)
                            for each, (left, right) in zip(wanted, shares, strict=True)])
 
         kernel = simd_measure.measure(room.half)
@@ -121,20 +121,8 @@ class Gauge:
                 for first, block in whole.blocks:
                     np.maximum(room.edges[place, first:first + len(block)], whole.crossing,
                                out=room.edges[place, first:first + len(block)])
-                coupling = facts_of(*answers[n].tolist()).theta
-                if windows and room.half == self._narrowest and coupling in STRONGER:
-                    strong[n] = ask(room.band(place), taken, float(bounds[n]), STRONGER[coupling], self.work)
-        if room.half == self._narrowest:
-            for n, each in enumerate(wanted):
-                coupling = facts_of(*answers[n].tolist()).theta
-                if not each.windows and coupling in STRONGER:
-                    passing = np.sum([share.taken for share in shares[n]], axis=0)
-                    strong[n] = ask(room.band(int(places[n, 1])), passing, float(bounds[n]), STRONGER[coupling],
-                                    self.work)
         facts = [Facts(1.0, 0.0, 1.0) if bound == 0.0 else each.facts or facts_of(*told)
                  for each, bound, told in zip(wanted, bounds.tolist(), answers.tolist(), strict=True)]
-        for n, found in strong.items():
-            facts[n] = facts[n].also(found)
         judged = self._judged(room.half, sums, more, facts)
         doubtful = [n for n, (tail, excess) in enumerate(zip(judged[1], judged[3], strict=True))
                     if facts[n].finer(excess) or facts[n].finer(tail / self.limits.plain)]

@@ -89,12 +89,15 @@ def _assemble(schur, icov, fibre, left, right):
 
 
 @njit()
-def _next(answers, kinds, n):
-    """The number of the set of questions that is asked n-th; -1 if nothing is left to ask."""
+def _next(answers, kinds, n, last):
+    """The number of the set of questions that is asked n-th; -1 if nothing is left to ask. See `measure`."""
     if n == 0:
         return 0
     if n == 1:
         return 1 if (answers[0] & kinds[0] == 0).any() else -1
+    if n == 3:
+        known, told = answers[0] & kinds[0, 1], answers[1] & kinds[1, 1]
+        return -1 if known or told & -kinds[1, 1] & kinds[1, 1] else last - 1 if told else last
     # the ratios' bits are the lowest of both sets, and those of the second set follow those of the first
     ratios, rung = answers[0] & kinds[0, 0] | (answers[1] & kinds[1, 0]) * (kinds[0, 0] + 1), 0
     while ratios > 0 and ratios & 1 << rung == 0:
@@ -107,15 +110,18 @@ def measure(half: int) -> Any:
     """The kernel kernel(found, schur, icov, places, beside, questions, work, steps) for a half-band; n fibres in turn.
 
     found: (sums, bounds, answers), filled: (n, 6), see simd_foresee; (n,), on the largest eigenvalue of S, infinite
-        where S is not finite; (n, 3) int64, answers to three sets of questions, 0 where they were not asked
+        where S is not finite; (n, 4) int64, answers to four sets of questions, 0 where they were not asked
     schur: (bands, rests, diagonals, shifts, edges, taken): (count, rows, half + 1), (count, nwave or more) each, see
         bands.py; (nwave, half + 1) after padded(half) rows of zeros and before 8, for U of one fibre after the other
     icov: as in data.Normal; places: (n, 9) int64: numbers of a fibre and of its band, addresses of `taken` and `moved`
-        of both narrow.coupling.Share subtracted from it, whether questions are asked about its S, and the near bins
+        of both narrow.coupling.Share subtracted from it, how many sets of questions are asked about its S at most, and
+        the near bins
     beside: (spread, roots), see narrow.coupling.Couplings
     questions: (sets, kinds): (m, 3 LANES), see `positive`; (2, 3) int64, the bits of the ratios, thetas and gammas
         among the answers to the first set and to the second, which is asked if one of the kinds got no yes from the
-        first. The other sets are for the second rung of poles and those after it: the one for the found rung is asked
+        first. Of the other sets, the last two are for the coupling: the first of them if only the largest of the second
+        set's thetas is known to be above it, the other if none is. The others are for the second rung of poles and
+        those after it: the one for the found rung is asked
     work: see `positive`; steps: (whether S is made, whether it is measured)
     """
     before = padded(half)
@@ -134,8 +140,8 @@ def measure(half: int) -> Any:
                 foresee(sums[n], diagonals[place], rest, (shifts[place], edges[place]), band, taken,
                         spread[fibre, margin:], roots[fibre, margin:], (places[n, 7], places[n, 8]))
                 answers[n] = 0
-                for m in range(3 if places[n, 6] > 0 and bounds[n] != 0.0 and bounds[n] < np.inf else 0):
-                    asked = _next(answers[n], questions[1], m)
+                for m in range(places[n, 6] if bounds[n] != 0.0 and bounds[n] < np.inf else 0):
+                    asked = _next(answers[n], questions[1], m, len(questions[0]) - 1)
                     if asked >= 0:
                         answers[n, m] = positive(questions[0][asked], bounds[n], work, band, taken, half)
     return kernel
