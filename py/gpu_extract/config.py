@@ -3,7 +3,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, get_args, get_origin
 
@@ -156,7 +156,7 @@ class ExtractConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """All settings, as plain values."""
-        return asdict(self)
+        return dict(vars(self))
 
     def digest(self) -> str:
         """16 hex digits that identify these settings; equal digests give equal spectra, with or without a model image.

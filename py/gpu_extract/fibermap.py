@@ -54,7 +54,7 @@ def cut_fibermap(fibermap: FiberMap, fibres: IntArray, nfibre: int, *, spectrogr
     if spectrograph is None and len(rows) > nfibre:
         raise InputError(f"the fibermap has {len(rows)} rows for {nfibre} fibres, and the image has no CAMERA to tell "
                          f"which FIBER are its own; give a table of {nfibre} rows with -f FILE")
-    there = {n: np.isin(n + fibres, numbers) for n in _firsts(numbers, nfibre, spectrograph)}
+    there = {n: np.isin(n + fibres, numbers) for n in dict.fromkeys(_firsts(numbers, nfibre, spectrograph))}
     first = max(there, key=lambda n: np.count_nonzero(there[n]))
     wanted = first + fibres
     missing = wanted[~there[first]]

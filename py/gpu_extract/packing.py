@@ -36,7 +36,11 @@ def unpack(text: str, arrays: Sequence[np.ndarray]) -> Any:
 
 def repack(value: Any) -> Any:
     """The value as it would arrive on another rank, so that local and sent values do not differ."""
-    return unpack(*pack(value))
+    arrays: list[np.ndarray] = []
+    tree = _pack(value, arrays)
+    for array in arrays:
+        _describe(array.dtype)
+    return _unpack(tree, arrays)
 
 
 def copied(value: Any) -> Any:
@@ -95,8 +99,8 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
         return [_pack(v, arrays) for v in value]
     if isinstance(value, Mapping):
         return {"items": [[_pack(k, arrays), _pack(v, arrays)] for k, v in value.items()]}
-    if isinstance(value, (str, int, float)):
-        return value
+    if isinstance(value, (str, int, float)):       # of a subclass: the plain value
+        return json.loads(json.dumps(value))
     raise InternalError(f"a {type(value).__name__} cannot travel between ranks")
 
 

@@ -112,7 +112,7 @@ def instrument_bundles(psf: PsfModel, bundlesize: int) -> tuple[tuple[int, int],
         edges = [*range(0, psf.nfibre, bundlesize), psf.nfibre]
     else:
         edges = [0, *(np.nonzero(np.diff(psf.bundle))[0] + 1).tolist(), psf.nfibre]
-        numbers = psf.bundle[edges[:-1]]
+        numbers = psf.bundle[edges[:-1]].tolist()
         again = [n for n, number in enumerate(numbers) if number in numbers[:n]]
         if again:
             raise InputError(f"{psf.name}: BUNDLE of fibre {edges[again[0]]} is {numbers[again[0]]}, as for earlier "

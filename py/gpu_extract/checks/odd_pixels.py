@@ -14,6 +14,7 @@ sharpest spot of the PSF (compared with the sum over its 24 neighbours, half of 
 neighbours, it is odd above ALWAYS_ODD times the quantile, which is more than the range between the noise and the full
 well of any detector. If all pixels are that bright, it is odd above NOISELESS sigma.
 """
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ def most_ivar(image: Image) -> float:
         ivar = _good(image)
         if len(ivar) < FEWEST:
             return _LARGEST
-        usual = float(np.quantile(ivar, IVAR_QUANTILE, method="higher"))
+        usual = _at_least(ivar, IVAR_QUANTILE)
         allowed = allowed if allowed >= usual else OF_IVAR * usual
     return min(allowed, _LARGEST)
 
@@ -66,7 +67,7 @@ def check_unit(image: Image) -> None:
     ivar = _good(image)
     if len(ivar) == 0 or (float(ivar.min()) >= _LEAST and float(ivar.max()) <= 1 / _LEAST):
         return
-    usual = float(np.quantile(ivar, 0.5, method="higher"))
+    usual = _at_least(ivar, 0.5)
     if not _LEAST <= usual <= 1 / _LEAST:
         raise InputError(f"the image's ivar is {usual:.3g} (median), must be {_LEAST:.0e} to {1 / _LEAST:.0e}, as a "
                          "frame cannot hold other values; give the image in electrons")
@@ -234,6 +235,12 @@ def _sample(array: np.ndarray) -> np.ndarray:
     """Evenly spaced rows of an image, about SAMPLE pixels in total, as one row."""
     every = min(max(array.size // SAMPLE, 1), len(array))
     return array[every // 2::every].ravel()
+
+
+def _at_least(values: Array, quantile: float) -> float:
+    """np.quantile(values, quantile, method="higher"), in half of its time."""
+    at = math.ceil(quantile * (len(values) - 1))
+    return float(np.partition(values, at)[at])
 
 
 def _good(image: Image) -> Array:

@@ -9,7 +9,8 @@ from gpu_extract.errors import InputError
 
 def check_shape(name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:
     """Raise InputError if an array has another shape. None: any number."""
-    fits = array.ndim == len(shape) and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
+    fits = array.shape == shape or (array.ndim == len(shape) and all(n is None or n == m for n, m
+                                                                     in zip(shape, array.shape, strict=True)))
     if not fits:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise InputError(f"{name} has shape {array.shape}, must be ({wanted})")

@@ -9,6 +9,7 @@ choice does not affect the flux, because Q removes the difference.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from gpu_extract.data import Array, Normal, Strengths
 from gpu_extract.kernels.arena import Arena
@@ -162,8 +163,7 @@ def definite_factor(lower: Array) -> tuple[Array, Array]:
     """Scale LAPACK's lower band to a diagonal of 1, in place: by what, and its Cholesky factor, with the smallest of
     FLOORS added to the diagonal that makes it definite."""
     scale = 1.0 / np.sqrt(lower[0])
-    for n, diagonal in enumerate(lower):
-        diagonal[:len(scale) - n] *= scale[:len(scale) - n] * scale[n:]
+    lower *= scale * sliding_window_view(np.append(scale, np.ones(len(lower) - 1)), len(scale))
     for floor in FLOORS:
         factor = lower.copy(order="F")
         factor[0] += floor

@@ -73,7 +73,7 @@ class Facts:
         """Index into LADDER of the first rung whose range contains the spectrum, None if there is none."""
         return next((n for n, ratio in enumerate(RATIOS) if ratio >= self.cond), None)
 
-    @property
+    @cached_property
     def may_be_weak(self) -> bool:
         """Whether the answers do not exclude that a bin is nearly weak, see decorrelate.weak.
 

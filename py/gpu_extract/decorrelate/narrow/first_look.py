@@ -51,7 +51,9 @@ class FirstLook:
 
     def facts(self, fibre: int, windowed: bool) -> Facts:
         """The facts about one fibre, outside of any windows that it has."""
-        return self.at(fibre, windowed=windowed and fibre in self.windows).facts
+        windowed = windowed and fibre in self.windows
+        found = self._found[windowed].get(fibre)
+        return self.at(fibre, windowed=windowed).facts if found is None else found.facts
 
     def second_order(self, fibre: int, half: int, windowed: bool) -> Wanted:
         """S to second order in the coupling, with windows or without."""

@@ -1,6 +1,6 @@
 """Corrections of spectra for what the fibres' bands cut off, exact to first order: see narrow.simd_remainder."""
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -62,16 +62,19 @@ def remainders(neighbours: Neighbours, some: Sequence[tuple[int, int, Schur]]) -
         if schur.tail > limits.plain:
             asked.insert(0, (simd_remainder.IVAR, edges_at, OF_PLAIN * limits.plain * facts.gamma / OF_EDGES,
                              max(schur.shift, USUAL)))
-        outside = cache(partial(_outside, schur, neighbours.first.gauge.work))
+        outside: float | None = None
         for what, measure, least, shift in asked:
-            ranges = list[int]()
-            fewer = schur.windows and _count(facts.cond, shift) > _count(OUTSIDE.ratios[0], shift)
-            for ratio in facts.cond, outside() if fewer else facts.cond:
+            ranges, ratios = list[int](), [facts.cond]
+            if schur.windows and _count(facts.cond, shift) > _count(OUTSIDE.ratios[0], shift):
+                outside = outside or _outside(schur, neighbours.first.gauge.work)
+                ratios.append(outside)
+            for ratio in ratios:
                 wanted = _count(ratio, shift), ratio
                 if wanted not in begins:
                     begins[wanted] = sum(len(shifts) for shifts, _ in poles)
                     poles.append(_unit_poles(*wanted))
                 ranges += begins[wanted], begins[wanted] + wanted[0] // simd_remainder.POLES
+            ranges += ranges if len(ratios) == 1 else []
             rows.append((n, what, band, measure, half + 1, reach, *ranges, ends[0], len(near), ends[1], len(windows)))
             scales.append((least, schur.bound, schur.bound**1.5))
         size = max(size, simd_remainder.work_size(schur.room.nwave, hw, half, sum(len(w) for _, w in schur.windows)))

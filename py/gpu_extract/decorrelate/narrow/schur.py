@@ -198,7 +198,9 @@ class Neighbours:
         windowed = self._has_windows(fibre)
         if windowed and fibre not in self._chained_too:
             return self.first.second_order(fibre, half, True)
-        return Wanted(fibre, [self._share(j, fibre, half, windowed) for j in self.couplings.eliminated(fibre)],
+        chains = self._chains_of(fibre)
+        return Wanted(fibre, [self._share(j, fibre, half, windowed) if j in chains else
+                              self.couplings.share(j, fibre, half) for j in self.couplings.eliminated(fibre)],
                       self.windows[fibre] if windowed else ())
 
     def _first_step(self, fibre: int, found: Schur) -> int:
@@ -218,10 +220,11 @@ class Neighbours:
         windowed = self._has_windows(fibre)
         if windowed and fibre not in self._chained_too:
             return []
-        if (fibre, windowed) not in self._chain_ends:
-            self._chain_ends[fibre, windowed] = [j for j in self.couplings.eliminated(fibre)
-                                                 if self.first.chained(j, fibre, windowed)]
-        return self._chain_ends[fibre, windowed]
+        found = self._chain_ends.get((fibre, windowed))
+        if found is None:
+            found = self._chain_ends[fibre, windowed] = [j for j in self.couplings.eliminated(fibre)
+                                                         if self.first.chained(j, fibre, windowed)]
+        return found
 
     def _eliminated_tell(self, fibre: int) -> bool:
         """Whether the fibres eliminated for this one, alone or in chains, leave more than rounding errors of it."""
@@ -231,7 +234,7 @@ class Neighbours:
             while self.first.tells(j) and (i != fibre or j in chains) and self.first.chained(j, i, windowed):
                 i, j = j, 2 * j - i
                 outwards.append(j)
-            if not (self.first.tells(j) and (windowed or self.first.tell_together(outwards))):
+            if not (self.first.tells(j) and (windowed or len(outwards) == 1 or self.first.tell_together(outwards))):
                 return False
         return not windowed or all(self.first.tell_beside(fibre, window) for window in self.windows[fibre])
 
