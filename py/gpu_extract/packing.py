@@ -53,6 +53,8 @@ def same(one: Any, other: Any) -> bool:
     """Whether two values are equal to the last bit."""
     if type(one) is not type(other):
         return False
+    if type(one) in _PLAIN:       # first, as most values in a PSF are of these
+        return repr(one) == repr(other)
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and one.shape == other.shape and np.array_equal(_words(one), _words(other))
     names = _names(type(one))       # type: ignore[arg-type]

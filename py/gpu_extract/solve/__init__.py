@@ -92,10 +92,12 @@ def solve(normal: Normal, arena: Arena | None = None, lasting: Arena | None = No
 
 def _write(vector: Array, values: Array, margin: int) -> None:
     """Values of all bins, (nfibre, nwave), into a vector as in simd_factor.room_of, with zeros around them."""
-    (nfibre, nwave), odd = values.shape, simd_factor.row_of(1, len(values))
-    vector[:] = 0.0
-    vector[:(nfibre + 1) // 2, margin:margin + nwave] = values[::2]
-    vector[odd:odd + nfibre // 2, margin:margin + nwave] = values[1::2]
+    bins, odd, first = slice(margin, margin + values.shape[1]), simd_factor.row_of(1, len(values)), 0
+    vector[:, :margin] = vector[:, bins.stop:] = 0.0
+    for begin, part in ((0, values[::2]), (odd, values[1::2])):
+        vector[first:begin], first = 0.0, begin + len(part)
+        vector[begin:first, bins] = part
+    vector[first:] = 0.0
 
 
 def _smallest(steps: Array) -> float:
@@ -133,7 +135,8 @@ def nearest(icov: Array, least: float, step: int) -> int:
     roots = np.sqrt(some[:, 0, :, icov.shape[3] // 2])
     for d in range(icov.shape[1] - 1, 1, -1):
         limits = least * roots[:-d] * roots[d:]
-        if ((np.abs(some[:-d, d]).max(axis=2) > limits) & (limits > 0.0)).any():
+        limits[limits == 0.0] = np.inf
+        if (np.abs(some[:-d, d]) > limits[:, :, None]).any():
             return d
     return min(1, icov.shape[1] - 1)
 
