@@ -65,11 +65,11 @@ def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: i
     ivar, shares, hidden = image.ivar.reshape(-1), np.array([*CORE.values()]), list[list[int]]()
     for cores in ends:
         found, rows = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[MIDDLE]]
-        least = TELLS * medians(rows[0].T.copy())
+        least = TELLS * medians(rows[0].copy())[:, None]
         middle, left, right = rows > least
         some = np.flatnonzero(_below(ROWS, 0.5 * middle + 0.25 * left + 0.25 * right, inside))
         if len(some):
-            found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[..., some]] > least[some], 1), inside)
+            found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[:, some]] > least[some], 1), inside)
         ranges = np.flatnonzero(np.diff(found)).reshape(-1, 2).tolist()
         hidden.append(sorted({n for start, stop in ranges for n in (start, (start + stop) // 2, stop - 1)}))
     return hidden
@@ -78,27 +78,27 @@ def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: i
 def _pads(shape: tuple[int, int], psf: PsfModel, wavelength: tuple[float, float, float],
           pad: int) -> tuple[int, list[IntArray]]:
     """Cores of some bins inside of either end of the range, so many, and in the pads: of each end (pixels of a core,
-    n, nfibre) pixels of an image of this shape, as one row, in the order of its rows. Those off it are taken to be the
-    nearest on it."""
+    nfibre, n) pixels of an image of this shape, as one row. Those off it are taken to be the nearest on it."""
     first, last, step = wavelength
     inside = np.arange(-psf.stamp[0], 0, EVERY)
     bins = np.concatenate([inside, np.arange(0, pad + 1, min(EVERY, pad // FEWEST + 1))])
     ends = []
     for edge, outwards in (first, -step), (last, step):
         wave = np.clip(edge + outwards * bins, *psf.wavelength_range)
-        y, x = np.rint(centres(psf, (0, psf.nfibre), wave)).astype(int).transpose(0, 2, 1)
+        y, x = np.rint(centres(psf, (0, psf.nfibre), wave)).astype(int)
         ends.append(np.stack([np.clip(y + dy, 0, shape[0] - 1) * shape[1] + np.clip(x + dx, 0, shape[1] - 1)
                               for dy, dx in CORE]))
     return len(inside), ends
 
 
 def _below(limits: tuple[float, float], shares: np.ndarray, inside: int) -> np.ndarray:
-    """(nfibre,) whether what (n, nfibre) bins have is below the first limit on average, of all or of those in the pad,
+    """(nfibre,) whether what (nfibre, n) bins have is below the first limit on average, of all or of those in the pad,
     or below the second one in a run; inside: how many are not in the pad."""
-    count, nfibre = shares.shape
-    sums = np.zeros((count + 1, nfibre))       # to rounding nothing is lost: they are multiples of 1/16
+    count = shares.shape[1]
+    sums = np.zeros((count + 1, len(shares)))       # to rounding nothing is lost: they are multiples of 1/16
+    by_bin = shares.T.astype(float, order="C")
     for n in range(count):       # np.cumsum takes each fibre by itself
-        np.add(sums[n], shares[n], out=sums[n + 1])
+        np.add(sums[n], by_bin[n], out=sums[n + 1])
     runs = (sums[RUN:] - sums[:-RUN]).min(axis=0) / RUN
     means = np.minimum(sums[-1] / count, (sums[-1] - sums[inside]) / (count - inside))
     return np.asarray((means < limits[0]) | (runs < limits[1]))

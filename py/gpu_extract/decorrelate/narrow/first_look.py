@@ -31,6 +31,7 @@ class FirstLook:
         self._room = self.gauge.room(self.nfibre + len(self.windows), self.widths[0])
         self._found: dict[bool, dict[int, Schur]] = {False: {}, True: {}}
         self._told: dict[tuple[int, int, int, int, float], bool] = {}
+        self._told_beside: dict[tuple[int, int, int], dict[int, bool]] = {}
 
     def near(self, fibre: int) -> range:
         """A fibre and its next neighbours."""
@@ -91,8 +92,12 @@ class FirstLook:
         """The same for the fibres eliminated in a window: each by its S there, or by its facts if it has no window, as
         when that would be too long."""
         lo, hi = window.fibres
-        inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None) for j in range(lo, hi)}
-        told = {j: not self.at(j).facts.may_be_weak if found is None else self._tells_in(j, found)
+        told = self._told_beside.get((window.start, lo, hi))
+        if told is None:
+            inside = {j: next((w for w in self.windows.get(j, ()) if w.start == window.start), None)
+                      for j in range(lo, hi)}
+            told = self._told_beside[window.start, lo, hi] = {
+                j: not self.at(j).facts.may_be_weak if found is None else self._tells_in(j, found)
                 for j, found in inside.items()}
         bins = slice(window.start, window.start + len(window.exact))
         return all(all(told[j] for j in side) or self.tell_together(side, bins)
