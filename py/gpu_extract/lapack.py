@@ -95,7 +95,7 @@ def one_thread() -> Iterator[None]:
         if _at_work.count == 0:
             _at_work.found = [(each, each.num_threads) for each in _libraries().lib_controllers
                               if each.user_api == "blas"]
-            for each, _ in _at_work.found:       # `limit` takes ten times as long
+            for each, _ in _at_work.found:       # `limit` takes nine times as long
                 each.set_num_threads(1)
         _at_work.count += 1
     try:

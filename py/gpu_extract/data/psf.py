@@ -69,8 +69,8 @@ def _series_of(part: Any, name: str = "") -> Iterator[tuple[str, Legendre]]:
         for each in part:
             yield from _series_of(each, "core")
     elif is_dataclass(part):
-        for field_name, value in vars(part).items():      # takes a third of the time of `fields`
-            yield from _series_of(value, f"{name} {field_name}".lstrip())
+        for field_of in fields(part):
+            yield from _series_of(getattr(part, field_of.name), f"{name} {field_of.name}".lstrip())
 
 
 @dataclass(frozen=True)
