@@ -25,7 +25,8 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, Legendre, PsfModel, SpecMask, Tail
 from gpu_extract.run import extract
 from gpu_psf.data import FitConfig, Lines
-from gpu_psf.preprocess import Detector, photon_transfer, preprocess, read_noise_of, turned, with_bias
+from gpu_psf.noise import read_noise_of, with_bias
+from gpu_psf.preprocess import Detector, preprocess, turned
 from gpu_psf.raw import read_raw
 from gpu_psf.run import FittedPsf, fit_psf
 from gpu_psf.series import at_rows
@@ -38,6 +39,7 @@ from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.run import suggested_grid
 from gpu_psf.start.solution import Solution, solve_wavelengths
 from gpu_psf.start.traces import find_traces
+from gpu_psf.transfer import photon_transfer
 
 SATURATED = 60000.0                     # ADU
 LEVELS = ((0, 30), (30, 100), (100, 300), (300, 1000), (1000, 1e7))      # electrons of the model

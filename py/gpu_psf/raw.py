@@ -14,7 +14,9 @@ from gpu_extract.data import Array, Card, Image
 from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.headers import cards_of, number_of
-from gpu_psf.preprocess import DIFFERENCES, FAR_BELOW, FEWEST, fourth, spread
+from gpu_psf.noise import DIFFERENCES, fourth, spread
+from gpu_psf.preprocess import FAR_BELOW
+from gpu_psf.transfer import FEWEST
 
 BELOW = 3.0              # read noises below 0 that no median of an image reaches
 FAINT = 0.02, 0.2        # quantiles of light between which pixels count as faint

@@ -12,18 +12,11 @@ from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.defects import CcdMask
 from gpu_extract.simulate.files import write_simulation
 from gpu_psf.cli.psf import main
-from gpu_psf.preprocess import (
-    BAD,
-    Detector,
-    gain_from,
-    overscan_bias,
-    photon_transfer,
-    preprocess,
-    read_noise_of,
-    turned,
-    with_bias,
-)
+from gpu_psf.noise import read_noise_of, with_bias
+from gpu_psf.overscan import overscan_bias
+from gpu_psf.preprocess import BAD, Detector, preprocess, turned
 from gpu_psf.raw import doubts, read_raw
+from gpu_psf.transfer import gain_from, photon_transfer
 
 GAIN, NOISE, BIAS = 2.5, 8.0, 500.0          # electron/ADU, electron, ADU
 

@@ -111,7 +111,7 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
     """The bias to subtract. Raises InputError unless exactly one source is given, or the description has one."""
     import numpy as np
 
-    from gpu_psf.preprocess import overscan_bias
+    from gpu_psf.overscan import overscan_bias
 
     given = [bool(darks), args.overscan is not None, args.bias is not None]
     if not any(given) and known.bias is not None:
@@ -128,8 +128,10 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
 
 def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":
     """Gain and read noise, given, measured or described, in this order. Raises InputError where they are unknown."""
-    from gpu_psf.preprocess import Detector, gain_from, photon_transfer, read_noise_of, turned, with_bias
+    from gpu_psf.noise import read_noise_of, with_bias
+    from gpu_psf.preprocess import Detector, turned
     from gpu_psf.raw import check_unlike
+    from gpu_psf.transfer import gain_from, photon_transfer
 
     given: Any = args.read_noise if args.read_noise is not None or darks else known.read_noise
     gain = args.gain if args.gain is not None or args.transfer else known.gain
