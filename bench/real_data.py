@@ -25,8 +25,9 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Frame, Image, Legendre, PsfModel, SpecMask, Tail
 from gpu_extract.run import extract
 from gpu_psf.data import FitConfig, Lines
+from gpu_psf.detector import Detector
 from gpu_psf.noise import read_noise_of, with_bias
-from gpu_psf.preprocess import Detector, preprocess, turned
+from gpu_psf.preprocess import preprocess, turned
 from gpu_psf.raw import read_raw
 from gpu_psf.run import FittedPsf, fit_psf
 from gpu_psf.series import at_rows

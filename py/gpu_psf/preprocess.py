@@ -7,36 +7,18 @@ slope of the variance of a flat against its light (photon transfer). Both are fi
 near 1 is a real test.
 """
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpu_extract.data import Array, Card, Image
 from gpu_extract.errors import InputError, one_of
+from gpu_psf.detector import Detector
 from gpu_psf.noise import hot_charge, with_bias
+from gpu_psf.raw_header import holding
 
 BAD, SATURATED = 1, 8              # ccdmask bits
 FAR_BELOW = 20.0                   # read noises below 0 that no pixel with light, or without, reaches
 DISPERSIONS = ("y", "-y", "x", "-x")
-
-
-@dataclass(frozen=True)
-class Detector:
-    """The conversion of ADU to electrons.
-
-    gain: electron per ADU; read_noise: electron
-    saturation: ADU from which on a pixel is masked
-    """
-
-    gain: float
-    read_noise: float
-    saturation: float = 65000.0
-
-    def __post_init__(self) -> None:
-        for name in ("gain", "read_noise", "saturation"):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value}, must be a number above 0")
 
 
 def turned(array: np.ndarray, dispersion: str) -> np.ndarray:
@@ -81,9 +63,9 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
         raise InputError(f"no pixel is good: {np.count_nonzero(mask & SATURATED)} of {mask.size} have "
                          f"{detector.saturation:g} ADU or more, the others are bad or not finite; give the saturation, "
                          "or another image")
-    noise = np.full(light.shape, detector.read_noise)
+    noise = np.full(light.shape, detector.read_noise) if detector.noise is None else detector.noise
     if darks:
-        charge = hot_charge(np.broadcast_to(bias, light.shape), detector.gain, detector.read_noise)
+        charge = hot_charge(np.broadcast_to(bias, light.shape), detector.gain, noise)
         noise = np.sqrt(noise**2 + charge * with_bias(1.0, darks)**2)
     ivar = np.where(mask == 0, 1 / (noise**2 + np.maximum(light, 0.0)), 0.0)
     across = slice(None, None, -1 if mirror else 1)
@@ -94,7 +76,8 @@ def preprocess(raw: np.ndarray, bias: Array | float, detector: Detector, *, disp
            Card("DISPAXIS", 1 if dispersion.endswith("x") else 2, "dispersion along this axis as read"),
            Card("DISPFLIP", dispersion.startswith("-"), "wavelengths descended as read"),
            Card("MIRRORED", mirror, "fibres descended as read"))
-    others = (card for card in cards if card.key not in {mine.key for mine in own})
-    image = Image(pix.astype(np.float32), ivar.astype(np.float32), (*others, *own), read_noise=detector.read_noise,
+    kept = holding(cards, turned=mirror or dispersion != "y")
+    others = (card for card in kept if card.key not in {mine.key for mine in own})
+    image = Image(pix.astype(np.float32), ivar.astype(np.float32), (*others, *own), read_noise=float(noise.min()),
                   noise=noise.astype(np.float32))
     return image, bits.astype(np.int32)

@@ -14,7 +14,8 @@ from gpu_extract.data import Array, Card, Image
 from gpu_extract.errors import FileName, InputError, file_name
 from gpu_extract.io.fits import find, image_of, open_fits
 from gpu_extract.io.headers import cards_of, number_of
-from gpu_psf.noise import DIFFERENCES, fourth, spread
+from gpu_psf.detector import Detector
+from gpu_psf.noise import DIFFERENCES, fourth, noise_in, spread, with_bias
 from gpu_psf.preprocess import FAR_BELOW
 from gpu_psf.transfer import FEWEST
 
@@ -22,6 +23,7 @@ BELOW = 3.0              # read noises below 0 that no median of an image reache
 FAINT = 0.02, 0.2        # quantiles of light between which pixels count as faint
 LEAST = 0.5              # least ratio of variance to electrons of light
 OTHER_TIME = 0.1         # relative difference of exposure times that counts
+OTHER_NOISE = 0.1        # the same of read noises
 _NAME = re.compile(r"(?P<path>.+?)(?:\[(?P<hdu>[^\[\],]+)(?:,(?P<plane>\d+))?\])?")
 
 
@@ -82,6 +84,18 @@ def doubts(image: Image, cards: Sequence[Card], of_darks: Sequence[Sequence[Card
     """Warnings, as sentences, about an image in electrons that was made from a raw one with these cards, and about dark
     frames with theirs."""
     return [*_unit(cards), *_below(image), *_left_in(image), *_times(cards, of_darks)]
+
+
+def dark_noise(darks: Sequence[Array], detector: Detector) -> list[str]:
+    """A warning about dark frames (ADU) whose noise differs from the read noise that is given."""
+    if not darks or detector.noise is not None:
+        return []
+    measured = with_bias(noise_in(darks), len(darks)) * detector.gain
+    if abs(measured / detector.read_noise - 1) <= OTHER_NOISE:
+        return []
+    return [f"the read noise is given as {detector.read_noise:.3g} electron, but a dark pixel has a noise of "
+            f"{measured:.3g} once the dark frames are subtracted, that of their charge included; leave --read-noise "
+            "out, and it is measured"]
 
 
 def _unit(cards: Sequence[Card]) -> list[str]:

@@ -12,9 +12,10 @@ from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.defects import CcdMask
 from gpu_extract.simulate.files import write_simulation
 from gpu_psf.cli.psf import main
-from gpu_psf.noise import read_noise_of, with_bias
+from gpu_psf.detector import Detector
+from gpu_psf.noise import read_noise_of, unevenness, with_bias
 from gpu_psf.overscan import overscan_bias
-from gpu_psf.preprocess import BAD, Detector, preprocess, turned
+from gpu_psf.preprocess import BAD, preprocess, turned
 from gpu_psf.raw import doubts, read_raw
 from gpu_psf.transfer import gain_from, photon_transfer
 
@@ -165,6 +166,74 @@ def test_the_charge_of_hot_pixels_has_noise() -> None:
     pulls = ((image.pix - 50) * np.sqrt(image.ivar))[(hot > 0) & (mask == 0)]
     assert pulls.std() == pytest.approx(1, abs=0.08)
     np.testing.assert_array_equal(image.ivar[hot == 0], plain.ivar[hot == 0])
+
+
+@pytest.mark.parametrize("darks", [1, 2, 3])
+def test_charge_and_amplifiers_make_noise_uneven(darks: int) -> None:
+    """Charge of up to 900 electrons around a corner had pulls of 2.6 there and of 0.8 where there is none; the right
+    half is read with twice the noise. A pull of some 5000 pixels is known to 1 %, a block's noise to 2 % (darks: 2.6
+    times as many pixels from one frame), and within it the charge changes by up to 20 %: 10 % of the noise."""
+    y, x = np.mgrid[:384, :192]
+    charge, twice = 900 * np.exp(-((y / 200)**2 + (x / 150)**2)), np.where(x < 128, 0.0, 3**0.5 * NOISE / GAIN)
+
+    def exposure(light: float, seed: int) -> np.ndarray:
+        return frame(charge + light, seed) + twice * np.random.default_rng(seed + 50).normal(size=charge.shape)
+
+    frames = [exposure(0.0, seed) for seed in range(darks)]
+    noise = with_bias(read_noise_of(frames), darks) * GAIN
+    detector = Detector(GAIN, noise, noise=noise * unevenness(frames))
+    image, _ = preprocess(exposure(50.0, 77), np.median(frames, axis=0), detector, darks=darks)
+    pulls = (image.pix - 50) * np.sqrt(image.ivar)
+    for part in charge > 500, charge < 10, (charge < 100) & (x >= 128):
+        assert pulls[part].std() == pytest.approx(1, abs=0.1)
+    dark = [frame(np.zeros((384, 192)), seed) for seed in range(darks)]
+    assert (unevenness(dark) == 1).all()
+
+
+def test_a_read_noise_below_that_of_the_darks_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """100 electrons collected in the dark have a noise of 10: ivar was 2.6 times too large."""
+    for number in range(3):
+        fits.PrimaryHDU(frame(np.full((60, 50), 100.0), number)).writeto(tmp_path / f"{number}.fits")
+    words = ["preprocess", "-i", f"{tmp_path}/0.fits", "-o", f"{tmp_path}/x.fits", "--gain", f"{GAIN}", "--dark",
+             *(f"{tmp_path}/{number}.fits" for number in (1, 2))]
+    for more, told in (["--read-noise", f"{NOISE}"], True), (["--read-noise", "15.7"], False), ([], False):
+        assert main([*words, *more]) == 0
+        said = capsys.readouterr().err
+        assert ("warning: the read noise is given as 8 electron, but a dark pixel has a noise of 15" in said) == told
+        assert ("warning" in said) == told
+
+
+@pytest.mark.parametrize(("header", "told"), [
+    ({"GAINA": 2.5, "GAINB": 3.1}, "has GAINA 2.5, GAINB 3.1, which is not used: all pixels have the gain 2.5"),
+    ({"GAIN": 0.4, "SATURATE": 65535, "RDNOISE": 3.2}, ""), ({"GAIN1": 2.5, "GAIN2": 2.51}, ""),
+    ({"GAIN": "high", "GAINB": 0.0, "NGAIN": 7}, ""), ({"EGAIN": 1.1}, "has EGAIN 1.1, which"),
+    ({"RDNOISEA": 3.0, "RDNOISEB": 4.0}, "has RDNOISEA 3, RDNOISEB 4, which is not used: all pixels have the read "),
+    ({"SATURA": 5e4, "SATURB": 7e4}, "SATURA 5e+04, SATURB 7e+04, which is not used: pixels below 60000 ADU")])
+def test_what_the_header_says_of_the_detector_is_told_where_other_numbers_are_used(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], header: dict[str, object], told: str) -> None:
+    """Amplifiers of other gains had light that was wrong by their ratio, without a word."""
+    hdu = fits.PrimaryHDU(frame(np.full((60, 50), 2.0), 1))
+    hdu.header.update(header)
+    hdu.writeto(tmp_path / "raw.fits")
+    assert gain_of(tmp_path, "--bias", f"{BIAS}", "--gain", f"{GAIN}", "--read-noise", f"{NOISE}") == GAIN
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning: " in line]
+    assert len(said) == bool(told) and all(told in line for line in said)
+
+
+def test_cards_that_no_longer_hold_are_dropped(tmp_path: Path) -> None:
+    """Gain, noise and saturation in ADU always, places on the image where it is turned."""
+    hdu = fits.PrimaryHDU(frame(np.full((60, 50), 2.0), 1))
+    places = {"CCDSECA": "[1:25,1:30]", "DATASEC": "[1:50,1:60]", "CRPIX1": 1.0, "CD1_2": 0.1, "CTYPE2": "LINEAR"}
+    amplifiers = {"GAINA": GAIN, "RDNOISE2": 3.0, "OBSRDNC": 3.0, "SATURD": 65000}
+    kept = {"OBJECT": "arc", "SECTOR": 4, "EXPTIME": 3.0, "GAINSET": "low"}
+    hdu.header.update(places | amplifiers | kept)
+    hdu.writeto(tmp_path / "raw.fits")
+    for turned_by in ["--dispersion", "y"], ["--dispersion", "-y"], ["--dispersion", "x"], ["--mirror"]:
+        gain_of(tmp_path, "--bias", f"{BIAS}", "--gain", f"{GAIN}", "--read-noise", f"{NOISE}", *turned_by)
+        header = fits.getheader(tmp_path / "image.fits")
+        assert all(header[name] == value for name, value in kept.items())
+        assert not any(name in header for name in amplifiers)
+        assert all((name in header) == (turned_by[-1] == "y") for name in places)
 
 
 def test_pixels_far_below_the_bias_are_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

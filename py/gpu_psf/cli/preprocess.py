@@ -7,7 +7,7 @@ from gpu_extract.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from gpu_extract.data import Card
-    from gpu_psf.preprocess import Detector
+    from gpu_psf.detector import Detector
     from gpu_psf.spectrograph import Spectrograph
 
 NAME = "preprocess"
@@ -68,7 +68,8 @@ def body(args: argparse.Namespace) -> int:
     from gpu_extract.io.atomic import FITS_ENDINGS, check_apart, check_target
     from gpu_extract.io.image import write_image
     from gpu_psf.preprocess import BAD, SATURATED, preprocess
-    from gpu_psf.raw import check_unlike, doubts, file_of, read_raw
+    from gpu_psf.raw import check_unlike, dark_noise, doubts, file_of, read_raw
+    from gpu_psf.raw_header import unused
     from gpu_psf.spectrograph import Spectrograph, read_spectrograph
 
     check_target(args.output, endings=FITS_ENDINGS)
@@ -90,7 +91,8 @@ def body(args: argparse.Namespace) -> int:
                              bad=None if args.bad is None else _read_like("--bad", args.bad, raw, args.input)[0] != 0)
     write_image(args.output, image, mask=mask, read_noise=image.noise)
     saturated = np.count_nonzero(mask & SATURATED)
-    for doubt in doubts(image, cards, [of_dark for _, of_dark in read]):
+    for doubt in (*unused(cards, detector), *dark_noise(darks, detector),
+                  *doubts(image, cards, [of_dark for _, of_dark in read])):
         log.warning(doubt)
     log.info(f"image: {args.output} (gain {detector.gain:.4g} electron/ADU, read noise {detector.read_noise:.3g} "
              f"electron, {saturated} pixels saturated, {np.count_nonzero(mask & BAD)} bad)")
@@ -128,8 +130,9 @@ def _bias(args: argparse.Namespace, raw: Any, darks: list[Any], known: "Spectrog
 
 def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, known: "Spectrograph") -> "Detector":
     """Gain and read noise, given, measured or described, in this order. Raises InputError where they are unknown."""
-    from gpu_psf.noise import read_noise_of, with_bias
-    from gpu_psf.preprocess import Detector, turned
+    from gpu_psf.detector import Detector
+    from gpu_psf.noise import read_noise_of, unevenness, with_bias
+    from gpu_psf.preprocess import turned
     from gpu_psf.raw import check_unlike
     from gpu_psf.transfer import gain_from, photon_transfer
 
@@ -149,5 +152,7 @@ def _detector(args: argparse.Namespace, raw: Any, darks: list[Any], bias: Any, k
         flats = [turned(flat - (bias if darks else _bias(args, flat, darks, known)), args.dispersion) for flat in flats]
         gain = (gain_from(flats, given, args.saturation) if dark is None else
                 photon_transfer(flats[0], dark, args.saturation, *flats[1:]).gain)
-    read_noise = with_bias(dark, len(darks)) * gain if given is None else given
-    return Detector(gain, read_noise, args.saturation)
+    if given is not None:
+        return Detector(gain, given, args.saturation)
+    noise = with_bias(dark, len(darks)) * gain
+    return Detector(gain, noise, args.saturation, noise * unevenness(darks))
