@@ -12,7 +12,7 @@ from gpu_psf.data import Lines
 from gpu_psf.fit import Fit
 from gpu_psf.normal import reduced
 from gpu_psf.prepare import parameters_of, psf_of
-from gpu_psf.solve import look, scene_of
+from gpu_psf.state import look, scene_of
 
 SIDE = 2            # pixels around a true stamp into which a fitted one may be shifted
 STEP = 0.01         # pixels: for derivatives of stamps

@@ -15,8 +15,9 @@ from gpu_psf.data import Frame, Parameters, Pixels, Spots
 from gpu_psf.light import light_table, median_of, throughput
 from gpu_psf.prepare import parameters_of, psf_of, shape_basis, traces_at
 from gpu_psf.series import legendre
-from gpu_psf.solve import State, Task, iterate, look_at_others, with_columns
+from gpu_psf.solve import iterate
 from gpu_psf.stamps import make_stamps, project
+from gpu_psf.state import State, Task, look_at_others, with_columns
 from gpu_psf.tail import RADIUS, beyond
 
 PARTS, FREE = 6, 40         # parts of the rows; least number of line-free fibre pixels in each

@@ -8,9 +8,9 @@ from gpu_extract.data import Array, Image, IntArray, PsfModel
 from gpu_psf.data import FitConfig, Frame, Lines, Parameters, Pixels
 from gpu_psf.prepare import cut_out, lines_of, make_frame, make_spots, parameters_of, traces_at
 from gpu_psf.register import best_shift, scores
-from gpu_psf.solve import Task
 from gpu_psf.sound import BundleError
 from gpu_psf.stamps import centres, make_stamps
+from gpu_psf.state import Task
 
 APART = 1.5                 # pixels between lines that can be separated
 NEARBY = 2, 3               # pixels (x, y) by which a bundle may be shifted against its camera

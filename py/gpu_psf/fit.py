@@ -15,8 +15,9 @@ from gpu_psf.own_lines import wavelengths
 from gpu_psf.prepare import cut_out, make_frame, parameters_of
 from gpu_psf.prior import measured_alone
 from gpu_psf.register import clear_light
-from gpu_psf.solve import State, Task, first_look, iterate
+from gpu_psf.solve import iterate
 from gpu_psf.sound import BundleError, check_fit, check_lines
+from gpu_psf.state import State, Task, first_look
 from gpu_psf.status import Status, states_of
 from gpu_psf.unlisted import light_of_no_line
 

@@ -6,8 +6,8 @@ import numpy as np
 from gpu_extract.data import IntArray
 from gpu_psf.data import Spots
 from gpu_psf.light import expected_light
-from gpu_psf.solve import State, Task
 from gpu_psf.sound import COVERED, BundleError, hidden
+from gpu_psf.state import State, Task
 
 SIGNAL = 5.0                # signal to noise from which on a spot moves traces and shapes
 ODD = 3.0                   # factor from the light that is expected from line and fibre

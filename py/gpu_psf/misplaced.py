@@ -12,8 +12,8 @@ from scipy.special import stdtrit
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Parameters
 from gpu_psf.series import legendre
-from gpu_psf.solve import State, Task, look, weights
 from gpu_psf.stamps import make_stamps
+from gpu_psf.state import State, Task, look, weights
 
 # light of another line moves a line as long as shapes are not fitted: within so many widths, from so many times the
 # line's own light on. The shapes' core matters nearby, their wings farther away

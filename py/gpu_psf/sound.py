@@ -8,8 +8,8 @@ from gpu_psf.data import Lines, Pixels, Spots
 from gpu_psf.light import expected_light
 from gpu_psf.prepare import parameters_of
 from gpu_psf.register import explained
-from gpu_psf.solve import State, Task, look_at_others
 from gpu_psf.stamps import centres, make_stamps, project
+from gpu_psf.state import State, Task, look_at_others
 
 SEEN, LIGHT = 0.9, 0.7      # least share of the list's brighter lines that are seen, or of the light that they explain
 COVERED = 0.7               # of a spot's light on good pixels, at least, for it to move traces and shapes

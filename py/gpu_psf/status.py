@@ -5,7 +5,7 @@ import numpy as np
 
 from gpu_extract.data import IntArray
 from gpu_psf.series import legendre
-from gpu_psf.solve import State, Task
+from gpu_psf.state import State, Task
 
 GAP = 0.3, 1.5              # longest gap between a fibre's lines: share of the range, factor from the list's own
 UNSURE = 0.1                # largest uncertainty (pixels) that a fibre's own lines may leave to its trace between them

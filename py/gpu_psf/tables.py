@@ -18,8 +18,8 @@ from gpu_extract.spots.tables import core_of, nodes_of, stamps_of
 from gpu_psf.data import FitConfig
 from gpu_psf.fit import Fit
 from gpu_psf.prepare import psf_of, shape_basis
-from gpu_psf.solve import State, Task, reweighted
 from gpu_psf.stamps import project
+from gpu_psf.state import State, Task, reweighted
 
 ERRORS = 0.1, 0.05, 0.02, 0.02      # allowed error of the model for pixels to count, as a share of the light nearby
 SHARE, FLOOR, CHANGE = 0.1, 1e-4, 0.3       # of the prior: of the light nearby, of the peak; for varying terms

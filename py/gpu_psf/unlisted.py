@@ -5,8 +5,8 @@ import numpy as np
 from gpu_extract.data import Array, IntArray
 from gpu_psf.data import Pixels
 from gpu_psf.prepare import traces_at
-from gpu_psf.solve import State, Task
 from gpu_psf.stamps import centres
+from gpu_psf.state import State, Task
 
 NEAR = 2.5          # rows from a line of the list within which light is its own
 VALLEY = 4          # rows on both sides in which there must be less light than on a line,

@@ -13,8 +13,9 @@ from gpu_psf.pairs import clusters, find_pairs
 from gpu_psf.prepare import make_spots as spots_of
 from gpu_psf.prepare import parameters_of, psf_of
 from gpu_psf.profile import by_centre, by_sigma, profiles
-from gpu_psf.solve import ENOUGH, curvature_of, iterate, look, scene_of, step_from
+from gpu_psf.solve import ENOUGH, curvature_of, iterate, step_from
 from gpu_psf.stamps import make_stamps, project
+from gpu_psf.state import look, scene_of
 
 STEP = 1e-5
 SHORT = 1e-9         # of a parameter: hardly any pixel's clipping changes within it

@@ -23,8 +23,8 @@ from gpu_psf.normal import gradient, normal_equations
 from gpu_psf.prepare import cut_out, psf_of
 from gpu_psf.run import fit_psf
 from gpu_psf.series import legendre
-from gpu_psf.solve import look, scene_of
 from gpu_psf.stamps import make_stamps, project
+from gpu_psf.state import look, scene_of
 
 SHAPE = CORE, 1.0, 1.0, INDEX
 AMPLITUDE, GLOW = 0.004, 3.0            # of the tail; electrons of the continuum in a row
