@@ -87,6 +87,54 @@ def test_lines_that_are_far_apart(count: int) -> None:
     assert found_off(toy, Range(5003.0, 5415.0, 5222.0), *lamp(toy, count, 79)) < 1.0
 
 
+FEW = Toy(place=TOY.place[:6])
+
+
+class Bent(Toy):
+    """With the cubic and three times the quartic of real spectrographs."""
+
+    def wave(self, y: np.ndarray) -> np.ndarray:
+        u = 2 * y / (self.ny - 1) - 1
+        return super().wave(y) + (self.last - self.first) * (
+            0.002 * (5 * u**3 - 3 * u) - 0.0000625 * (35 * u**4 - 30 * u**2 + 3))
+
+
+def few_lines(count: int, seed: int, toy: Toy = FEW) -> tuple[Start, float]:
+    """From a lamp of so many lines, of which some are beyond the ends, and a range whose ends are off by up to 2.5 %:
+    what is found, and its largest error on the CCD, pixels."""
+    rng, (lines, light) = np.random.default_rng(1000 + seed), lamp(toy, count, 100 + seed)
+    off, (first, middle, last) = rng.uniform(-10.5, 10.5, 3), toy.wave(ROWS)[len(toy.place) // 2, [0, 300, -1]]
+    known = Range(first + off[0], last + off[1], middle + 0.3 * off[2] if seed % 3 else None)
+    found = start_psf(flat(toy), arc(toy, lines, light, seed), lines, Known(range=known), Slit(len(toy.place), 6))
+    wave = toy.wave(ROWS)
+    return found, float((np.abs(found.solution.at(ROWS) - wave) / np.gradient(wave, axis=1)).max())
+
+
+@pytest.mark.parametrize(("count", "seed"), [(8, 44), (12, 65), (10, 60), (12, 84)])
+def test_the_few_lines_of_a_lamp_leave_no_bend_to_chance(count: int, seed: int) -> None:
+    """Six or seven lines in a fibre: polynomials went astray beyond the last one, by 2.0, 2.0, 5.1 and 1.6 pixels, or
+    followed no bent slit. Orders beyond the square are expected within 0.6 (order 4) or 6 pixels, and the half pixel
+    that the lines leave of these is told."""
+    found, off = few_lines(count, seed)
+    assert off < 1.0 or (off < 2.5 and "wavelengths are uncertain by up to" in found.doubts[0])
+
+
+@pytest.mark.parametrize("seed", [10, 20])
+def test_high_orders_are_held_back_where_lines_are_few(seed: int) -> None:
+    """Nine lines in a fibre: 1.9 and 2.3 pixels off. The lines are known to 0.02 pixel, and tell order 3 in between."""
+    assert few_lines(12, seed, Bent())[1] < 0.5
+
+
+@pytest.mark.parametrize(("count", "seed", "wrong", "told"), [
+    (12, 19, True, "50% of the bright lines that are seen are within 1.5 pixels of one in the list, 90% or more"),
+    (12, 6, False, "there are few lines, and wavelengths are uncertain by up to 4."), (20, 4, False, "")])
+def test_wavelengths_that_may_be_wrong_are_told(count: int, seed: int, wrong: bool, told: str) -> None:
+    """They were off by 42 and 2 pixels, without a word; a third of the rows of the latter has no line."""
+    found, off = few_lines(count, seed)
+    assert len(found.doubts) >= bool(told) and all(told in doubt for doubt in found.doubts[:1])
+    assert (off > 1.0) == wrong
+
+
 @pytest.mark.parametrize(("count", "seed"), [(12, 3), (20, 3)])
 def test_few_lines_on_few_rows_stand_out(count: int, seed: int) -> None:
     """All 10 of 10 seen lines are on the list, against 8 for a typical solution: 10.4 were once required."""

@@ -162,6 +162,8 @@ def _tell(args: argparse.Namespace, start: "Start") -> None:
         log.info(f"the given PSF was moved by {start.shift[0]:+.2f} pixels in x and {start.shift[1]:+.2f} in y")
     for fibre in np.flatnonzero(start.traces.interpolated):
         log.warning(f"fibre {fibre} is not in the flat: its trace is interpolated between those of its neighbours")
+    for doubt in start.doubts:
+        log.warning(doubt)
     if args.arc is None:
         log.warning("without an arc, the widths along the dispersion are set to those across it")
     first, last, step = suggested_grid(start.psf)

@@ -82,8 +82,7 @@ def refine(seen: Seen, lines: Array, solution: Solution, *, ny: int, kept: bool 
         solution = solve_wavelengths(pairs, nfibre, ny, echelle=echelle, base=base, found=told,
                                      even=found and n < len(TOLERANCES) - 1)
         told = solution if found else None
-    used = solution.used
-    return solution, Pairs(pairs.fibre[used], pairs.row[used], pairs.wave[used])
+    return solution, pairs.cut(solution.used)
 
 
 def _typical(seen: Seen) -> float:

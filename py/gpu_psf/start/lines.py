@@ -28,6 +28,10 @@ class Pairs:
     row: Array
     wave: Array
 
+    def cut(self, chosen: np.ndarray) -> "Pairs":
+        """A subset of the lines."""
+        return Pairs(self.fibre[chosen], self.row[chosen], self.wave[chosen])
+
 
 @dataclass(frozen=True)
 class Seen:

@@ -16,6 +16,7 @@ from gpu_psf.start.profiles import Traces, fit_profiles, fit_traces
 from gpu_psf.start.search import Range, describe
 from gpu_psf.start.solution import Solution, solve_wavelengths
 from gpu_psf.start.traces import find_traces
+from gpu_psf.start.trust import doubts
 
 SAMPLING = 1.4            # smallest bin in sigmas: noise hides the difference between smaller bins
 FEWEST = 6                # least number of lines for a width
@@ -41,6 +42,7 @@ class Start:
 
     rms: of the lines used, pixels, NaN where none was fitted; used: their number; interpolated: fibres that the flat
     does not show; shift: of the given PSF, (x, y) pixels; width: sigma along the dispersion, pixels, the median
+    doubts: about the wavelengths, sentences
     """
 
     psf: PsfModel
@@ -50,6 +52,7 @@ class Start:
     used: int
     width: float
     shift: tuple[float, float] = (0.0, 0.0)
+    doubts: tuple[str, ...] = ()
 
 
 def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known, slit: Slit | None = None, *,
@@ -74,10 +77,12 @@ def start_psf(flat: Image | None, arc: Image | None, lines: Array, known: Known,
         width = line_width(arc, traces)
         seen = seen_lines(arc, traces, width)
         tell(f"{len(seen.row)} lines are seen, their sigma is {width:.2f} pixels")
-    solution, used, along = _wavelengths(seen, lines, known, len(traces.light), shape[0])
+    solution, pairs, along = _wavelengths(seen, lines, known, len(traces.light), shape[0])
     widths = _widths(seen, lines, solution, traces, width)
     psf = make_psf(traces, solution, widths, shape, bundles=None if slit is None else slit.number)
-    return Start(psf, traces, solution, solution.rms, used, float(np.median(widths[:, 0])), (across, along))
+    doubtful = () if seen is None or known.range is None else doubts(seen, lines, solution, pairs, shape[0])
+    return Start(psf, traces, solution, solution.rms, len(pairs.row), float(np.median(widths[:, 0])), (across, along),
+                 doubtful)
 
 
 def _single(lines: Array, known: Known, ny: int) -> Array:
@@ -131,15 +136,15 @@ def _traces(flat: Image | None, arc: Image | None, known: Known, slit: Slit | No
     return identify.traces_of(replace(known.psf, x=known.psf.x.plus(shift)), arc.shape[0]), shift
 
 
-def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny: int) -> tuple[Solution, int, float]:
-    """The solution, the number of lines it uses, and the shift of the given PSF."""
+def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny: int) -> tuple[Solution, Pairs, float]:
+    """The solution, the lines it uses, and the shift of the given PSF."""
     along = 0.0
     if known.pairs is not None:
         _check_pairs(known.pairs, nfibre, ny)
         solution = solve_wavelengths(known.pairs, nfibre, ny, echelle=known.echelle)
         lines = np.union1d(lines, known.pairs.wave)
         if seen is None:
-            return solution, int(np.count_nonzero(solution.used)), along
+            return solution, known.pairs.cut(solution.used), along
     elif seen is None:
         raise InputError("without an arc, only known lines give the wavelengths: give --arc, or --pairs")
     elif known.psf is not None:
@@ -150,7 +155,7 @@ def _wavelengths(seen: Seen | None, lines: Array, known: Known, nfibre: int, ny:
         raise InputError("nothing gives the wavelengths: give --psf, --pairs or --range")
     solution, pairs = identify.refine(seen, lines, solution, ny=ny, kept=known.psf is not None,
                                       found=known.range is not None)
-    return solution, len(pairs.row), along
+    return solution, pairs, along
 
 
 def _check_pairs(pairs: Pairs, nfibre: int, ny: int) -> None:

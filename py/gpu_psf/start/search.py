@@ -64,7 +64,8 @@ def _middle(seen: Seen, nfibre: int) -> int:
     return int(good[np.abs(good - nfibre // 2).argmin()])
 
 
-def _brightest(seen: Seen, fibre: int) -> Array:
+def brightest(seen: Seen, fibre: int) -> Array:
+    """Rows of a fibre's BRIGHT brightest lines, ascending."""
     own = np.flatnonzero(seen.fibre == fibre)
     return np.sort(seen.row[own[np.argsort(-seen.light[own])[:BRIGHT]]])
 
@@ -72,7 +73,7 @@ def _brightest(seen: Seen, fibre: int) -> Array:
 def _search(known: Range, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
     """Coefficients of the middle fibre's wavelengths: the shift, stretch and curvature with most matches between the
     brightest lines and the list, and clearly more than any other."""
-    rows = _brightest(seen, fibre)
+    rows = brightest(seen, fibre)
     if len(rows) < LEAST:
         raise InputError(f"the middle fibre shows {len(rows)} lines, at least {LEAST} are needed: give an exposure of "
                          "a lamp with lines, a longer one, or --psf or --pairs")
@@ -146,7 +147,7 @@ def _settle(coeff: Array, rows: Array, lines: Array, ny: int, tolerances: tuple[
 
 def _follow(coeff: Array, seen: Seen, lines: Array, fibre: int, ny: int) -> Array:
     """The wavelengths of a fibre from those of its neighbour: shifted by a few pixels, then fitted."""
-    rows = _brightest(seen, fibre)
+    rows = brightest(seen, fibre)
     if len(rows) < LEAST:
         return coeff
     step = 2 * coeff[1] / (ny - 1)

@@ -19,6 +19,9 @@ OWN = 6                    # lines of a fibre per own term
 TOLD = 3                   # lines at different wavelengths per term in row, in addition to a known solution
 HELD = 9, 0.03             # rows of each fibre at which a solution from the same lines counts, and its weight
 EVEN = 0.07                # weight, per root of a fibre, with which fibres bend alike
+# pixels that a line may be off in all fibres alike; expected terms of orders 3 and 4 in row, as shares of the CCD
+# (those of DESI and BOSS are below 0.004 and 0.0002)
+STIFF = 0.1, (0.01, 0.001)
 MOST_LOST = 0.4            # largest share of lines that may be left out
 ORDERS = range(8, 160)     # of a grating
 
@@ -94,9 +97,18 @@ def _degrees(pairs: Pairs) -> tuple[int, int]:
     fibres, lines = len(np.unique(pairs.fibre)), len(pairs.row)
     most = max(np.unique(pairs.fibre, return_counts=True)[1])
     k, l = min(DEGREES[0], max(int(most) - 1, 1)), min(DEGREES[1], fibres - 1)
-    while (k + 1) * (l + 1) * 3 > lines and (k > 1 or l > 0):
-        k, l = (k, l - 1) if l > 1 or k == 1 else (k - 1, l)
+    while (k + 1) * (l + 1) * 3 > lines and (k > 1 or l > 0):       # slits are bent: a square across stays longer
+        k, l = (k, l - 1) if l > 2 or k == 1 or (k == 2 and l > 1) else (k - 1, l)
     return k, max(l, 0)
+
+
+def _stiff(degrees: tuple[int, int], ny: int) -> Array:
+    """(n, terms): one row for each term of order 3 or more in row. The few lines of a lamp leave them open beyond the
+    last line, and in gaps."""
+    order = np.repeat(np.arange(degrees[0] + 1), degrees[1] + 1)
+    rows = np.eye(len(order))[order > 2]
+    return rows * np.array([STIFF[0] / (STIFF[1][k - 3] * ny) for k in order[order > 2]]).reshape(-1, 1)
+
 
 
 def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None,
@@ -119,6 +131,9 @@ def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: So
     weak, told = basis[:0], values[:0]
     if held is not None:
         weak, told = HELD[1] * _terms(held, nfibre, ny, degrees), HELD[1] * held.wave * factor[held.fibre]
+    if held is not None and orders is None:
+        stiff = np.sqrt(nfibre) * _stiff(degrees, ny)
+        weak, told = np.concatenate([weak, stiff]), np.append(told, np.zeros(len(stiff)))
     if even:
         uneven = EVEN * np.sqrt(nfibre) * _uneven(degrees)
         weak, told = np.concatenate([weak, uneven]), np.append(told, np.zeros(len(uneven)))
