@@ -79,6 +79,14 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder for a test's frames."""
+    made = tmp_path / "out"
+    made.mkdir()
+    return made
+
+
 @pytest.fixture(scope="session")
 def night(tmp_path_factory: pytest.TempPathFactory) -> "Night":
     """A night of small simulated frames, and each of them extracted singly."""

@@ -3,7 +3,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,6 +102,22 @@ def unused_segments() -> set[Path]:
         time.sleep(0.1)
         return first & unmapped_segments()
     return first
+
+
+@contextmanager
+def removing_segments() -> Iterator[None]:
+    """MPI leaves its shared memory behind when ranks are killed: remove new segments without an owner at the end."""
+    before = unused_segments()
+    yield
+    for path in unused_segments() - before:
+        path.unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def no_segments_left() -> Iterator[None]:
+    """The same for each test where this fixture is imported."""
+    with removing_segments():
+        yield
 
 
 def unmapped_segments() -> set[Path]:

@@ -20,7 +20,6 @@ from gpu_extract.spots import make_spots, select
 
 Problem = tuple[Image, PsfModel, ExtractConfig]
 APART, OFF = 2e-8, 1e-9      # flux in sigma; relative ivar, and R
-END = 12200.0                # Angstrom: wavelengths w of the made-up PSFs become END - w, of the same range
 
 
 def problem(core: str) -> Problem:
@@ -47,19 +46,21 @@ def turned(psf: PsfModel, axis: int) -> PsfModel:
 def mirrored(axis: int) -> Callable[[Problem], Problem]:
     def change(given: Problem) -> Problem:
         image, psf, config = given
-        return Image(np.flip(image.pix, axis), np.flip(image.ivar, axis)), turned(psf, axis), config
+        seen = {name: np.flip(array, axis) for name in ("pix", "ivar", "noise")
+                if (array := getattr(image, name)) is not None}
+        return replace(image, **seen), turned(psf, axis), config
     return change
 
 
 def backwards(given: Problem) -> Problem:
-    """Wavelengths that descend instead of ascending."""
+    """Wavelengths that descend instead of ascending, within the PSF's range."""
     def back(series: Legendre) -> Legendre:
         signs = (-1.0) ** np.arange(series.coeff.shape[-1])
-        return Legendre(series.coeff * signs, END - series.wmax, END - series.wmin)
+        return Legendre(series.coeff * signs, end - series.wmax, end - series.wmin)
 
     image, psf, config = given
-    first, last, step = config.wavelength
-    return image, with_series(psf, back), replace(config, wavelength=(END - last, END - first, step))
+    end, (first, last, step) = sum(psf.wavelength_range), config.wavelength
+    return image, with_series(psf, back), replace(config, wavelength=(end - last, end - first, step))
 
 
 def reversed_bins(frame: Frame) -> Frame:

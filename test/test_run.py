@@ -345,25 +345,6 @@ def test_spots_off_the_ccd(tiny, core, cut):
     np.testing.assert_array_equal(same, reference.mask)
 
 
-@pytest.mark.parametrize("core", CORES)
-def test_y_that_falls_along_wavelength_gives_the_same_spectra(core):
-    """y falling along wavelength: the mirrored image with the mirrored PSF gives the same spectra."""
-    case = inner_case()
-    psf, ny = case.psf, case.psf.shape[0]
-    y = -psf.y.coeff
-    y[:, 0] += ny - 1
-    gh = psf.cores[0].gh.coeff.copy()
-    gh[1::2] *= -1
-    core_down = replace(psf.cores[0], gh=replace(psf.cores[0].gh, coeff=gh))
-    down = replace(psf, y=replace(psf.y, coeff=y), cores=(core_down,))
-    config = replace(case.config, core=core)
-    frame = extracted(case.image, psf, config)
-    mirrored = extracted(Image(case.image.pix[::-1], case.image.ivar[::-1]), down, config)
-    assert in_sigma(mirrored, frame.flux).max() < 1e-8
-    assert relative(mirrored.ivar, frame.ivar).max() < 1e-9
-    np.testing.assert_allclose(mirrored.resolution, frame.resolution, rtol=0, atol=1e-9)
-
-
 # ---- settings that change what is solved for, but not the result ----------------------------------------------------
 
 @pytest.mark.parametrize("step", [3.0, 6.0, 10.0, 50.0, 190.0])

@@ -5,39 +5,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from astropy.io import fits
 
-from gpu_extract.cli.common import ENDING
 from gpu_extract.cli.exposure import main
 from gpu_extract.simulate.config import Defects
-from mpi_launch import LIMIT, launch, launcher, unused_segments, wait_for_none
+from mpi_launch import LIMIT, launch, launcher, no_segments_left, wait_for_none  # noqa: F401     a fixture
 from nights import GRID, PROGRAM, Night, assert_all_there, datasums, errors, make_night, run
 from ranks import ENVIRONMENT, ranks_of
 
 DRIVER = Path(__file__).with_name("faulty.py")
-
-
-@pytest.fixture(autouse=True)
-def signals_as_they_were() -> Iterator[None]:
-    """The program sets signal handlers, also when called as a function."""
-    kept = {number: signal.getsignal(number) for number in ENDING}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture(autouse=True)
-def no_segments_left() -> Iterator[None]:
-    """MPI leaves its shared memory behind when ranks are killed: remove new segments without an owner."""
-    before = unused_segments()
-    yield
-    for path in unused_segments() - before:
-        path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(("ranks", "groups"), [

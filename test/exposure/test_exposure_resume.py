@@ -1,26 +1,16 @@
 """Existing frames are not made again, unless they are incomplete or were made otherwise. One process."""
 import gzip
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from gpu_extract.cli.common import ENDING
 from gpu_extract.cli.exposure import main
 from gpu_extract.errors import OutputError
 from mpi_launch import finish
 from nights import GRID, PROGRAM, Night, assert_all_there, datasums
-
-
-@pytest.fixture(autouse=True)
-def signals_as_they_were():
-    kept = {number: signal.getsignal(number) for number in ENDING}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:

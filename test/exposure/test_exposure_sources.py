@@ -3,16 +3,13 @@ import gzip
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from astropy.io import fits
 
-from gpu_extract.cli.common import ENDING
 from gpu_extract.cli.exposure import main
 from gpu_extract.cli.exposure_list import find_entries
 from gpu_extract.cli.exposure_options import build_parser
@@ -26,14 +23,6 @@ from gpu_extract.io.whose import claim, lock_name
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
 from mpi_launch import finish
 from nights import GRID, PROGRAM, Night, assert_all_there
-
-
-@pytest.fixture(autouse=True)
-def signals_as_they_were() -> Iterator[None]:
-    kept = {number: signal.getsignal(number) for number in ENDING}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def rebuilt(path: Path, seed: int, *, sums: bool = True) -> None:

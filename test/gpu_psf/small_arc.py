@@ -1,9 +1,11 @@
-"""The contents of these tests' small arc."""
+"""The contents of these tests' small arc, and a PSF whose fibres have their own wavelengths."""
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 from psf_errors import Judge
 
-from gpu_extract.data import Image, PsfModel
+from gpu_extract.data import Image, Legendre, PsfModel
 from gpu_psf.data import Lines
 from gpu_psf.fit import Fit
 
@@ -19,3 +21,10 @@ class Small(NamedTuple):
     arc: Image
     fit: Fit
     judge: Judge
+
+
+def echelle(psf: PsfModel) -> PsfModel:
+    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, slightly bent: no wavelength is on two fibres."""
+    low, high = psf.x.wmin, psf.x.wmax
+    factor = 1 + np.arange(psf.nfibre) / 10
+    return replace(psf, own=Legendre(factor[:, None] * np.array([(low + high) / 2, (high - low) / 2, 1.0]), low, high))

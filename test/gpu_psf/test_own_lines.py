@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_arc import FIBRES, Small
+from small_arc import FIBRES, Small, echelle
 
-from gpu_extract.data import Legendre, PsfModel
+from gpu_extract.data import PsfModel
 from gpu_psf.data import FitConfig, Lines
 from gpu_psf.fit import fit_bundle
 from gpu_psf.own_lines import coordinates, own_lines, wavelengths
@@ -14,13 +14,6 @@ from gpu_psf.prepare import psf_of
 from gpu_psf.run import fit_psf
 from gpu_psf.sound import BundleError
 from gpu_psf.stamps import make_stamps
-
-
-def echelle(psf: PsfModel) -> PsfModel:
-    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, slightly bent: no wavelength is on two fibres."""
-    low, high = psf.x.wmin, psf.x.wmax
-    factor = 1 + np.arange(psf.nfibre) / 10
-    return replace(psf, own=Legendre(factor[:, None] * np.array([(low + high) / 2, (high - low) / 2, 1.0]), low, high))
 
 
 def listed(small: Small, start: PsfModel) -> Lines:

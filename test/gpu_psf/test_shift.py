@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from psf_errors import READ_NOISE, moved, uneven_lines
+from small_arc import echelle
 
-from gpu_extract.data import Array, Image, Legendre, PsfModel
+from gpu_extract.data import Array, Image, PsfModel
 from gpu_extract.errors import InputError
 from gpu_extract.io.image import write_image
 from gpu_extract.io.psf import read_psf, write_psf
@@ -246,13 +247,6 @@ def test_fibres_beyond_a_cut_image_move_with_the_last_one(columns: slice) -> Non
         assert series.shape[0] == TRUE.nfibre and shift.error() < 0.05
         np.testing.assert_allclose(series[:there, 0], by, atol=3 * shift.error())
         np.testing.assert_array_equal(series[there:], np.broadcast_to(series[there - 1], series[there:].shape))
-
-
-def echelle(psf: PsfModel) -> PsfModel:
-    """Fibre n has 1 + n / 10 times the coordinate as its wavelength, slightly bent: no wavelength is on two fibres."""
-    low, high = psf.x.wmin, psf.x.wmax
-    factor = 1 + np.arange(psf.nfibre) / 10
-    return replace(psf, own=Legendre(factor[:, None] * np.array([(low + high) / 2, (high - low) / 2, 1.0]), low, high))
 
 
 def lines_of(fibres: Sequence[int]) -> Lines:

@@ -1,10 +1,8 @@
 """A small simulated image on disk, and its extraction settings."""
-from collections.abc import Iterator
-
 import pytest
 
 from gpu_extract.simulate import SimConfig, simulate, write_simulation
-from mpi_launch import Frames, unused_segments
+from mpi_launch import Frames, no_segments_left  # noqa: F401     a fixture
 
 GRID = "6012,6098,0.85"
 FINE = "6012,6098,0.4"     # with pads two tiles of the normal equations; each frame takes 3.5 CPU seconds
@@ -27,12 +25,3 @@ def frames(tmp_path_factory: pytest.TempPathFactory, image: tuple[str, ...]) -> 
 @pytest.fixture(scope="session")
 def fine(tmp_path_factory: pytest.TempPathFactory, image: tuple[str, ...]) -> Frames:
     return Frames(tmp_path_factory.mktemp("fine"), (*image, "-w", FINE))
-
-
-@pytest.fixture(autouse=True)
-def no_segments_left() -> Iterator[None]:
-    """MPI leaves its shared memory behind when ranks are killed: remove new segments without an owner."""
-    before = unused_segments()
-    yield
-    for path in unused_segments() - before:
-        path.unlink(missing_ok=True)

@@ -71,11 +71,9 @@ def job(frames: Frames) -> Job:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "out"
-    made.mkdir()
-    (made / "frame.fits").write_bytes(OLD)
-    return made
+def folder(folder: Path) -> Path:
+    (folder / "frame.fits").write_bytes(OLD)
+    return folder
 
 
 def dead_records() -> set[Path]:

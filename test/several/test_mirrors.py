@@ -8,13 +8,11 @@ import pytest
 
 from extraction import extracted, in_sigma, relative
 from gpu_extract.config import ExtractConfig
-from gpu_extract.data import Frame, Image, Legendre, PsfModel, with_series
+from gpu_extract.data import Frame
 from gpu_extract.simulate import SimConfig, simulate
 from gpu_extract.simulate.config import Defects
-from test_relations import reversed_bins, turned
+from test_relations import Problem, backwards, mirrored, reversed_bins
 
-Problem = tuple[Image, PsfModel, ExtractConfig]
-END = 12110.0        # Angstrom: wavelengths w of the tiny camera become END - w
 ROUNDED = 1e-8, 1e-9         # flux in sigma, relative ivar: as for one pass, see test_relations
 # A mirror moves the grids of tails and the cubics between: doc/method.md, "Second-order effects"
 ON_GRIDS = 2e-3, 1e-5
@@ -30,25 +28,6 @@ def problem(tails: float) -> Problem:
 @cache
 def frame_of(tails: float) -> Frame:
     return extracted(*problem(tails))
-
-
-def mirrored(axis: int) -> Callable[[Problem], Problem]:
-    def change(given: Problem) -> Problem:
-        image, psf, config = given
-        seen = {name: np.flip(getattr(image, name), axis) for name in ("pix", "ivar", "noise")}
-        return replace(image, **seen), turned(psf, axis), config
-    return change
-
-
-def backwards(given: Problem) -> Problem:
-    """The problem with descending wavelengths in place of ascending ones."""
-    def back(series: Legendre) -> Legendre:
-        return Legendre(series.coeff * (-1.0) ** np.arange(series.coeff.shape[-1]), END - series.wmax,
-                        END - series.wmin)
-
-    image, psf, config = given
-    first, last, step = config.wavelength
-    return image, with_series(psf, back), replace(config, wavelength=(END - last, END - first, step))
 
 
 @pytest.mark.parametrize(("tails", "limits"), [(0.0, ROUNDED), (0.01, ON_GRIDS)])

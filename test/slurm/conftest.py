@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, missing
 
-from mpi_launch import unused_segments
+from mpi_launch import removing_segments
 
 
 @pytest.fixture(scope="session")
@@ -16,11 +16,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Slurm on this machine; the tests are skipped without its packages."""
     if reason := missing():
         pytest.skip(reason)
-    before = unused_segments()
-    with Cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+    with removing_segments(), Cluster(tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
-    for path in unused_segments() - before:          # left by MPI where ranks were killed
-        path.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
@@ -41,11 +38,3 @@ def open_mpi(tmp_path_factory: pytest.TempPathFactory) -> str:
     source = Path(__file__).resolve().parents[2] / "py"
     (site / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n{source}\n", encoding="utf-8")
     return str(python)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The folder for a test's frames."""
-    made = tmp_path / "out"
-    made.mkdir()
-    return made

@@ -27,11 +27,8 @@ RANGES = {"B": (4000.0, 5800.0), "R": (5800.0, 7600.0), "Z": (7600.0, 9800.0)}  
 
 def write_frame(path: FileName, frame: Frame, *, cards: Sequence[Card] = (),
                 scores: bool = True, commit: Commit = at_once) -> None:
-    """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES, PIXMASK_FRACTION, STATUS and tables.
-
-    The tables are BUNDLES and BACKGROUND.
-
-    HDUs that the frame lacks, and SCORES if nothing is scored, are left out.
+    """Write FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, SCORES, PIXMASK_FRACTION, STATUS, and the
+    tables BUNDLES and BACKGROUND; HDUs that the frame lacks, and SCORES if nothing is scored, are left out.
 
     cards: added to the header, after those of the frame and before the list of versions
     scores: False leaves SCORES out

@@ -137,9 +137,9 @@ def _by_rounding(ask: Callable[..., Patch], made: Rooted, around: Around) -> np.
     return far | (_near(far) & hardly & doubtful) | lost
 
 
-def quickly(ask: Callable[..., Patch], *, again: bool = True) -> Rooted:
-    """The result for a patch without the search for weak bins; again: see `_made`."""
-    return _made(ask, again=again)[0][0]
+def quickly(ask: Callable[..., Patch]) -> Rooted:
+    """The result for a patch without the search for weak bins."""
+    return _made(ask)[0][0]
 
 
 def _made(ask: Callable[..., Patch], *, again: bool = True, every: bool = False) -> tuple[list[Rooted], Around]:
