@@ -227,6 +227,16 @@ def test_an_alarm_of_the_keeper_asks_the_rank_to_end() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=LIMIT, check=False).returncode == 75
 
 
+def test_a_keeper_that_is_ended_by_another_has_the_code_of_what_it_found() -> None:
+    """Ranks of a wrong MPI end one after another. The keeper of the first gives the others a head start, and then ends
+    them during theirs: with 4, which srun returned in place of 2."""
+    code = ("import os; from gpu_extract.cli import ENDING; from gpu_extract.ranks import keeper\n"
+            "keeper.sleep = lambda _: os.kill(os.getpid(), keeper.END_NOW)\n"
+            "def run(): keeper.tell(keeper.Mark.STARTS_MPI); os._exit(16)\n"
+            "keeper.keep(run, ending=ENDING, lost=lambda *_: 2, end_all=lambda code: False)\n")
+    assert subprocess.run([sys.executable, "-c", code], timeout=LIMIT, check=False).returncode == 2
+
+
 @pytest.mark.parametrize("number", [
     signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_one_process_without_a_launcher(frames: Frames, folder: Path, tmp_path: Path, number: int) -> None:

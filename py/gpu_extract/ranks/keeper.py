@@ -195,6 +195,7 @@ def _leave(said: dict[int, int], code: int, lost: Lost, end_all: EndAll) -> NoRe
         words = f"ended by signal {-code} ({signal.Signals(-code).name})" if code < 0 else \
             f"ended with exit code {code} before its work was done"
         code = lost(words, starting, bool(_asked))
+    _code[0] = code            # another keeper may end this process during the head start
     if Mark.MET not in said and code != ExitCode.INTERNAL:
         sleep(_HEAD_START)
     _give_up(code, end_all)
