@@ -158,7 +158,7 @@ def test_faint_and_missing_fibres() -> None:
 
 
 @pytest.mark.parametrize(("count", "message"), [
-    (N - 1, f"found {N} traces in the flat, expected {N - 1}"),
+    (N - 1, f"found {N} traces in the flat, expected {N - 1}: mask bad columns"),
     (N + 8, f"found {N} traces in the flat, expected {N + 8}: too many are missing"),
 ])
 def test_another_number_of_fibres(traces: Traces, count: int, message: str) -> None:

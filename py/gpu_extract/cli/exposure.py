@@ -15,10 +15,10 @@ from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.exposure_list import Entry, check_folders, check_simulation, find_entries, simulated_entries
 from gpu_extract.cli.exposure_options import build_parser
 from gpu_extract.cli.exposure_report import Progress, log_summary, tell_of, verdict
-from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals
 from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.options import ignored
 from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
+from gpu_extract.cli.stop import ask_on_signals, ends_on_signals
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import exit_code
 from gpu_extract.io.atomic import check_apart, check_target, write_json

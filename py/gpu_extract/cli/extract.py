@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NoReturn
 from gpu_extract.cli.common import at_least, loaded, loading, log, run_main, say, set_threads
 from gpu_extract.cli.device import choose_backend
 from gpu_extract.cli.early import Early
-from gpu_extract.cli.exposure_stop import ask_on_signals, ends_on_signals, leave_on_signals
 from gpu_extract.cli.job import Inputs, Job, check_all, equivalent_command, find_inputs, outputs, read_job, settings_for
 from gpu_extract.cli.options import build_parser, ignored
 from gpu_extract.cli.performance import write_performance
 from gpu_extract.cli.ranks import find_launch, run_kept, speaks, start_ranks
+from gpu_extract.cli.stop import ask_on_signals, ends_on_signals, leave_on_signals
 from gpu_extract.errors import CheckFailed, ExitCode
 from gpu_extract.io.leftovers import remove_leftovers
 from gpu_extract.io.light_fits import load_fits

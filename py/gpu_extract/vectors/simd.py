@@ -17,7 +17,7 @@ number of lanes.
     vfma(a, b, c)                  a b + c, rounded once
     vtake(a, b, c)                 c - a b, rounded once
     vadd(a, b), vsub, vmul, vdiv   a + b, a - b, a b, a / b
-    vmax(a, b), vmin(a, b)         the larger, the smaller of both; b if one is NaN
+    vmax(a, b)                     the larger of both; b if one is NaN
     vless(a, b)                    1.0 where a < b, else 0.0
     vabs(a), vroot(a)              |a|, the square root of a; vsign(a, b) is |a| with the sign of b
     vset(x)                        x in all lanes
@@ -180,11 +180,6 @@ vsum = raw.operation(_sum, vec4, gives=types.float64)
 vsums = raw.operation(_sums, vec4, vec4, vec4, vec4)
 
 
-def _chosen(order: str) -> Any:
-    """A function of two vectors: the one that is > or < the other."""
-    return raw.operation(lambda builder, a, b: builder.select(builder.fcmp_ordered(order, a, b), a, b))
-
-
 def _less(builder: Any, a: Any, b: Any) -> Any:
     one, zero = (raw.constant(a.type, v) for v in (1.0, 0.0))
     return builder.select(builder.fcmp_ordered("<", a, b), one, zero)
@@ -196,7 +191,7 @@ vadd = raw.operation(lambda builder, a, b: builder.fadd(a, b))
 vsub = raw.operation(lambda builder, a, b: builder.fsub(a, b))
 vmul = raw.operation(lambda builder, a, b: builder.fmul(a, b))
 vdiv = raw.operation(lambda builder, a, b: builder.fdiv(a, b))
-vmax, vmin = _chosen(">"), _chosen("<")
+vmax = raw.operation(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 vless = raw.operation(_less)
 vabs = raw.operation(lambda builder, a: raw.standard(builder, "fabs", a))
 vroot = raw.operation(lambda builder, a: raw.standard(builder, "sqrt", a))

@@ -50,8 +50,9 @@ def match_fibres(traces: Traces, slit: Slit) -> Traces:
     traces = _on_the_ccd(take(traces, np.arange(slit.skip, len(traces.light))), slit.count)
     n = len(traces.light)
     if n > slit.count:
-        raise InputError(f"found {n} traces in the flat, expected {slit.count}: give --fibres {n}, or the flat of this "
-                         "spectrograph")
+        raise InputError(f"found {n} traces in the flat, expected {slit.count}: mask bad columns along the traces, "
+                         f"which look like fibres (gpu_psf preprocess --bad), or give the flat of this spectrograph, "
+                         f"or --fibres {n}")
     middle = at_rows(traces.x, np.array([(traces.x.wmin + traces.x.wmax) / 2]))[:, 0]
     if n == slit.count:
         _check_gaps(_steps(middle), slit)
