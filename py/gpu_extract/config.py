@@ -11,7 +11,7 @@ from gpu_extract.errors import Ranges, not_allowed, out_of_range, refuse
 
 # raised with every change that gives a frame of the same input and settings other numbers, so that existing frames are
 # made again (doc/architecture.md)
-MATHEMATICS = 23
+MATHEMATICS = 24
 CORES = ("auto", "banded", "dense")
 MOST_PASSES, MOST_RADIUS, MOST_DEGREE = 9, 1000.0, 8
 FURTHER = ("keep_cosmics", "psferr_in_ivar", "tail_radius", "background")      # settings of further passes only

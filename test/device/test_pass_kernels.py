@@ -78,7 +78,8 @@ def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: in
     gate, looks = np.zeros(count * NFIBRE, np.int32), np.zeros((count, passes.LOOKED))
     for b in closed:
         gate[b * NFIBRE:(b + 1) * NFIBRE] = 1
-    marks, seeds, parts = np.full_like(rejected, -99), np.full_like(rejected, -99), np.full((count, 4, 8), np.nan)
+    marks, seeds = np.full_like(rejected, -99), np.full_like(rejected, -99)
+    parts = np.full((count, passes.COUNTED, 8), np.nan)
     lit = [lying(part, np.float32) if counts else None
            for part in zip(*(counted(model) for _, model, *_ in cases), strict=True)]
     seen = root, light, own, numbers, *lit
@@ -88,7 +89,9 @@ def looked(cases: list[tuple[Cut, np.ndarray, np.ndarray, np.ndarray]], step: in
         return parts.sum(axis=2)
 
     run_lanes(passes.stand_out, size, step, (marks, *seen, rejected, gate, *asked))
-    run_lanes(passes.despair, count, step, (looks, gate, tally(marks), NFIBRE, outliers.MOST))
+    run_lanes(passes.despair, count, step, (
+        looks, gate, tally(marks), NFIBRE, outliers.MOST, outliers.MANY, outliers.NARROW,
+        outliers.LOW if counts else outliers.BRIGHTEST))
     run_lanes(passes.pair_up, size, step, (seeds, marks, gate, asked[2], NFIBRE, ROWS, COLUMNS))
     run_lanes(passes.reject, size, step, (rejected, seeds, *seen, looks, gate, *asked))
     run_lanes(passes.end_look, count, step, (looks, gate, tally(rejected), 0, NFIBRE))
@@ -134,11 +137,14 @@ def test_what_is_beyond_any_model_once_stays_so() -> None:
 
 
 def test_a_bundle_in_which_too_many_pixels_stand_out_is_hopeless() -> None:
-    """More than a share of the good pixels stand out, and of the sure ones by more than the model's error."""
-    looks, gate = np.zeros((4, passes.LOOKED)), np.array([0, 0, 0, 1], np.int32)
-    counts = np.array([(10, 5, 100, 50), (5, 5, 100, 50), (10, 2, 100, 50), (10, 5, 100, 50)], float)
-    run_lanes(passes.despair, 4, 1, (looks, gate, counts, 1, 0.06))
-    np.testing.assert_array_equal(looks[:, passes.HOPELESS], [1, 0, 0, 0])
+    """More than a share of the good pixels stand out, and of the sure ones by more than the model's error. They are not
+    those of hits: too many, broad, or as many lie below the model. In the first ones each condition just fails."""
+    fine = [(10, 5, 100, 50, 5, 5), (5, 5, 100, 50, 0, 9), (10, 2, 100, 50, 0, 9), (20, 10, 100, 50, 9, 10)]
+    wrong = [(20, 11, 100, 50, 11, 0), (20, 10, 100, 50, 8, 0), (20, 10, 100, 50, 10, 11)]
+    counts, gate = np.array([*fine, *wrong, wrong[0]], float), np.array([0] * 7 + [1], np.int32)
+    looks = np.zeros((8, passes.LOOKED))
+    run_lanes(passes.despair, 8, 1, (looks, gate, counts, 1, 0.06, 0.2, 0.9, 0.5))
+    np.testing.assert_array_equal(looks[:, passes.HOPELESS], [0] * 4 + [1] * 3 + [0])
 
 
 def test_rejected_pixels_are_packed_into_bits() -> None:

@@ -135,6 +135,28 @@ def test_nothing_is_rejected_where_everything_stands_out() -> None:
     assert found(np.random.default_rng(1).permutation(np.arange(2400.0)).reshape(60, 40)) is None
 
 
+@pytest.mark.parametrize(("below", "broad", "share", "lit", "rejected"), [
+    (0, 0, 0.03, True, True), (0, 0, 0.12, True, False), (30, 0, 0.03, True, True), (60, 0, 0.03, True, False),
+    (60, 0, 0.03, False, True), (0, 3, 0.03, True, True), (0, 12, 0.03, True, False)])
+def test_many_pixels_stand_out(below: int, broad: int, share: float, lit: bool, rejected: bool) -> None:
+    """They are hits if they are narrow, no more than 10 %, and, except in the first pass, if half as many lie below the
+    model at most. Of 2400 pixels, 3 % are 72 hits; a blob adds nine broad pixels, a pair of columns narrow ones."""
+    rng = np.random.default_rng(3)
+    places = np.stack(np.unravel_index(np.arange(0, 2400, 8 if share > 0.1 else 32), (60, 40)), axis=1)
+    places[:, 1] += rng.integers(0, 4, len(places))
+    excess = hit(20.0, *map(tuple, places.tolist()))
+    excess[tuple((places[:below] + [0, 4]).clip(0, 39).T)] -= 20 * SIGMA
+    for n in range(broad):
+        y, x = 3 + 11 * (n // 4), 5 + 10 * (n % 4)
+        excess[y - 1:y + 2, x - 1:x + 2] = 20 * SIGMA
+    model = np.zeros(excess.shape, np.float32)
+    ends = np.array([[0], [60]]).repeat(40, axis=1)
+    out = find_outliers(cut_of(excess, model), model, ends, shape=SHAPE, error=0.01, known=NONE,
+                        lit=model if lit else None)
+    assert (out is not None) == rejected
+    assert out is None or len(out) > 60
+
+
 def test_rows_whose_light_the_model_does_not_have_are_left_alone() -> None:
     rows = np.array([[31], [60]]).repeat(40, axis=1)
     assert found(hit(20.0, (30, 20), (40, 20)), rows=rows) == {(40, 20)}

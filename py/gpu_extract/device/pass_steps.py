@@ -82,7 +82,8 @@ class PassSteps(Steps):
             self.weigh(turn)
         self._launch(passes.stand_out, self._pixels, **model, **asked)
         self._tally("marks")
-        self._launch(passes.despair, bundles, counts="tallied", most=outliers.MOST)
+        self._launch(passes.despair, bundles, counts="tallied", most=outliers.MOST, many=outliers.MANY,
+                     narrow=outliers.NARROW, low=outliers.BRIGHTEST if turn.first else outliers.LOW)
         self._launch(passes.pair_up, self._pixels)
         self._launch(passes.reject, self._pixels, **model, **asked)
         self._tally("rejected")

@@ -31,7 +31,10 @@ BRIGHTEST = 1e30     # electrons of a pixel; larger numbers exceed single precis
 LENIENT = 0.8        # times what a spot has beside its brightest pixel: an excess has less in some direction
 FEWEST = 0.05        # least expected electrons in a pixel that a model of some 20 pixels can distinguish from none
 AROUND = 4           # distance in pixels within which light contributes to the model's error
-MOST = 0.01          # share of the good pixels: if more stand out, the model is wrong, not the pixels
+MOST = 0.01          # share of the good pixels: if more stand out, they must look like hits, or the model is wrong
+MANY = 0.1           # share from which on the model is wrong whatever they look like
+NARROW = 0.93        # share of those that stand out which is narrow and isolated: of hits 0.98, of wrong models 0.85
+LOW = 0.5            # pixels as far below the model, for each one above: a model without its hits 0.4, wrong ones 0.7
 FAINT = 0.01         # share of a spot's brightest pixel that bounds its core
 GAUSSIAN, STEPS = 1e-3, 12   # t below which counts are Gaussian to 2e-4; Newton steps
 _DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
@@ -153,12 +156,8 @@ def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, er
     found = np.empty(cut.root.shape, dtype=bool)
     count = simd_pixels.look(found, cut.root, cut.light, read_only(own), PAIR)
     look, places = Pixels(cut, own, rows, WRONG * error + shape.between, lit), places_of(found)
-    if count > MOST * np.count_nonzero(cut.root):
-        y = np.arange(len(found))[:, None]          # at the ends, light of bins beyond stands out
-        good = np.count_nonzero((cut.root > 0) & (y >= rows[0]) & (y < rows[1]))
-        inside = places[look.known(places)]
-        if np.count_nonzero(look.height(inside) > PAIR) > MOST * good:      # beyond the PSF's error
-            return None
+    if count > MOST * np.count_nonzero(cut.root) and look.contradicted(places, shape):
+        return None
     seeds = look.seeds(places, shape)
     # Beside a bright hit the model oscillates, and pixels of mere noise stand out. Once they are masked, the model no
     # longer follows them, so each stands out by more than its noise. A known outlier without a neighbour must therefore
@@ -236,9 +235,30 @@ class Pixels:
         places = places[self.known(places)]
         height = self.height(places)
         places, height = places[height > PAIR], height[height > PAIR]
-        sharp = self.narrow(places, shape) & self.alone(places)
+        sharp = self.sharp(places, shape)
         places, height = places[sharp], height[sharp]
         return places[(height > FAR) | self.paired(places)]
+
+    def contradicted(self, places: IntArray, shape: Shape) -> bool:
+        """Whether the model must be wrong: many of these places, all that may stand out, do so, and not as hits do.
+
+        Hits are narrow, and once the brightest are masked, few pixels lie below the model. The first pass has not
+        masked any: its model oscillates beside them.
+        """
+        y = np.arange(len(self._own))[:, None]          # at the ends, light of bins beyond stands out
+        good = np.count_nonzero((self._cut.root > 0) & (y >= self._rows[0]) & (y < self._rows[1]))
+        inside = places[self.known(places)]
+        high = inside[self.height(inside) > PAIR]       # beyond the PSF's error
+        if len(high) <= MOST * good:
+            return False
+        if len(high) > MANY * good or np.count_nonzero(self.sharp(high, shape)) < NARROW * len(high):
+            return True
+        low = self._lit is not None and np.count_nonzero(self._cut.light - self._cut.root * self._own < -PAIR)
+        return bool(low > LOW * len(places))
+
+    def sharp(self, places: IntArray, shape: Shape) -> np.ndarray:
+        """Whether places are narrow and isolated."""
+        return self.narrow(places, shape) & self.alone(places)
 
     def paired(self, places: IntArray) -> np.ndarray:
         """Whether another of the places is next to each of them."""

@@ -79,11 +79,11 @@ enum Looked { CHANGES, HOPELESS, LOOKED };
 // Limits of a look: see passes.outliers. WRONG: the model's possible error, as a share of the brightest light nearby. The last
 // four: what a spot has beside its brightest pixel, as a share of it, in each direction.
 enum Limit { FAR, PAIR, STAY, GROWN, LENIENT, WRONG, UP, ACROSS, FALLING, RISING, LIMITS };
-// Marks of a pixel. The first four are counted in a bundle: stands out, by more than the model may be wrong, good, good where
-// the model has all the light ...
-constexpr int STANDS = 1, HIGH = 2, GOOD_PIXEL = 4, SURE = 8, COUNTED = 4;
-// ... narrow and alone, and high enough by itself; rejected before and still above, and high enough by itself.
-constexpr int SHARP = 16, SHARP_ALONE = 32, KEPT = 64, KEPT_ALONE = 128;
+// Marks of a pixel. The first six are counted in a bundle: stands out, by more than the model may be wrong, good, good where
+// the model has all the light, high and narrow and isolated, as far below the model ...
+constexpr int STANDS = 1, HIGH = 2, GOOD_PIXEL = 4, SURE = 8, SHARP = 16, BELOW = 32, COUNTED = 6;
+// ... rejected before and still above, high enough by itself.
+constexpr int KEPT = 64, ALONE = 128;
 constexpr int SEED = 1, STAYS = 2;          // a pixel among its neighbours
 constexpr int OUT = 1, CHANGED = 2;         // a pixel in the end
 
@@ -208,10 +208,14 @@ BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const 
             found |= STANDS | (sure && height > limits[PAIR] ? HIGH : 0);
             double top = look.excess(row, column);
             if (found & HIGH && look.narrow(row, column, top) && look.alone(row, column, top))
-                found |= SHARP | (height > limits[FAR] ? SHARP_ALONE : 0);
+                found |= SHARP;
         }
+        if (look.light[at] - look.root[at] * look.own[at] < -limits[PAIR])
+            found |= BELOW;
         if (known && height > limits[STAY])
-            found |= KEPT | (height > limits[FAR] ? KEPT_ALONE : 0);
+            found |= KEPT;
+        if (height > limits[FAR])
+            found |= ALONE;
     }
     marks[n] = (signed char)found;
 }
@@ -253,9 +257,9 @@ BLOCK(128) void pair_up(index n, signed char *seeds, const signed char *marks, c
     if (gate[mine.b * nfibre])
         return;
     int mark = marks[n], found = 0;
-    if (mark & SHARP && (mark & SHARP_ALONE || beside(marks, mine, n, rows, SHARP)))
+    if (mark & SHARP && (mark & ALONE || beside(marks, mine, n, rows, SHARP)))
         found |= SEED;
-    if (mark & KEPT && (mark & KEPT_ALONE || beside(marks, mine, n, rows, KEPT)))
+    if (mark & KEPT && (mark & ALONE || beside(marks, mine, n, rows, KEPT)))
         found |= STAYS;
     seeds[n] = (signed char)found;
 }
@@ -280,11 +284,16 @@ BLOCK(128) void reject(index n, signed char *rejected, const signed char *seeds,
     rejected[n] = (signed char)((out ? OUT : 0) | (out != ((rejected[n] & OUT) != 0) ? CHANGED : 0));
 }
 
-// Bundle by bundle, from counts (bundles, COUNTED): if more than `most` of the good pixels stand out, the model is wrong. ...
-BLOCK(32) void despair(index n, double *looks, const int *gate, const double *counts, index nfibre, double most)
+// Bundle by bundle, from counts (bundles, COUNTED): whether the model must be wrong, see outliers.Pixels.contradicted. most:
+// share of the good pixels; if more stand out, they must look like hits; many: if more do, they cannot be hits; narrow: least
+// share of them that is sharp; low: most pixels below the model for each one above it. ...
+BLOCK(32) void despair(index n, double *looks, const int *gate, const double *counts, index nfibre, double most, double many,
+                       double narrow, double low)
 {
     const double *seen = counts + n * COUNTED;
-    if (!gate[n * nfibre] && seen[0] > most * seen[2] && seen[1] > most * seen[3])
+    if (gate[n * nfibre] || seen[0] <= most * seen[2] || seen[1] <= most * seen[3])
+        return;
+    if (seen[1] > many * seen[3] || seen[4] < narrow * seen[1] || seen[5] > low * seen[0])
         looks[n * LOOKED + HOPELESS] = 1.0;
 }
 
