@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from gpu_extract.errors import Ranges, not_allowed, out_of_range, refuse
+from gpu_extract.errors import ConfigError, Ranges, not_allowed, out_of_range, refuse
 
 # raised with every change that gives a frame of the same input and settings other numbers, so that existing frames are
 # made again (doc/architecture.md)
@@ -168,3 +168,11 @@ class ExtractConfig:
             settings = {name: value for name, value in settings.items() if name not in ("passes", *FURTHER)}
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_background(passes: int, degree: int | None) -> None:
+    """Raise ConfigError if one pass is to fit a background. The other settings of further passes change nothing that is
+    asked for; without this one, scattered light would stay in the spectra."""
+    if passes == 1 and degree is not None:
+        raise ConfigError(f"background is {degree}, but a single pass fits none: set passes to 2, or leave background "
+                          "out")

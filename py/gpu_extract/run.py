@@ -19,7 +19,7 @@ from gpu_extract.checks.odd_pixels import check_unit, most_ivar
 from gpu_extract.checks.probe import Decay, measure_decay, on_ccd, too_fine
 from gpu_extract.checks.psf_check import BEYOND, check_psf, remaining
 from gpu_extract.checks.sense import compare, misfits
-from gpu_extract.config import ExtractConfig
+from gpu_extract.config import ExtractConfig, check_background
 from gpu_extract.cpu_frame import CPU
 from gpu_extract.data import Draft, Frame, Image, PsfModel, Rows
 from gpu_extract.decorrelate.weak import HIDDEN
@@ -75,6 +75,7 @@ def _extract(what: tuple[Image, PsfModel, ExtractConfig], start: Draft | None, *
         backend = seam("backend", backend, CPU)
         check_arguments((*what, start), threads, dtype)
         config = config if start is None else replace(config, passes=max(config.passes, 2))    # one is there already
+        check_background(config.passes, config.background)
         check_unit(image)
         check_own(psf, config)
         sentences = cache(partial(_compared, what, comm, recorder))

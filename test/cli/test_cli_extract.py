@@ -326,6 +326,16 @@ def test_a_table_of_the_whole_instrument(extract, files, tmp_path):
     assert read_frame(files.output).fibermap.rows["FIBER"].tolist() == list(range(18, 24))
 
 
+@pytest.mark.parametrize("degree", [(), (0,)])
+def test_a_background_in_one_pass_is_an_error(extract, degree):
+    """The scattered light would stay in the spectra. Once only a warning was given."""
+    done = extract("--background", *degree)
+    assert done.code == 2
+    number = degree[0] if degree else 2
+    assert f"background is {number}, but a single pass fits none: set passes to 2, or leave background out" in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
 def test_options_without_effect_are_said_to_be_ignored(extract):
     text = extract("--nwavestep", 30, "--nsubbundles", 2, "--pixpad-frac", 0.8, "--core", "banded",
                    "--tail-radius", 20).err

@@ -203,3 +203,6 @@ def test_options_without_effect_are_said_to_be_ignored(night: Night, folder: Pat
     assert "warning: --tail-radius is ignored: there is only one pass" in text
     assert "warning: --nsubbundles is ignored by the banded core" in text
     assert_all_there(night, folder, [0])
+    assert main([*words, "--background"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "background is 2, but a single pass fits none" in line

@@ -616,6 +616,15 @@ def test_a_background_without_sense_is_refused(degree: int) -> None:
         ExtractConfig(GRID, passes=2, background=degree)
 
 
+def test_a_background_needs_a_second_pass(made: Simulation) -> None:
+    """A draft is a pass already."""
+    config = replace(CONFIG, passes=1, background=1)
+    with pytest.raises(ConfigError, match=r"^background is 1, but a single pass fits none: set passes to 2, or leave"):
+        extracted(made.image, made.psf, config)
+    assert_same_bits(extract_from(draft(made.image, made.psf, config), made.image, made.psf, config),
+                     extracted(made.image, made.psf, replace(config, passes=2)))
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("background", [None, 2])
 @pytest.mark.parametrize("tails", [0.0, 0.004])

@@ -19,6 +19,7 @@ from gpu_extract.cli.exposure_work import Files
 from gpu_extract.cli.options import ignored
 from gpu_extract.cli.ranks import run_kept, speaks, start_ranks
 from gpu_extract.cli.stop import ask_on_signals, ends_on_signals
+from gpu_extract.config import check_background
 from gpu_extract.errors import ExitCode, InputError
 from gpu_extract.exposure.frames import exit_code
 from gpu_extract.io.atomic import check_apart, check_target, write_json
@@ -129,6 +130,7 @@ def check_options(args: argparse.Namespace) -> None:
     if len(given) != 1:
         raise InputError(f"{' and '.join(given) or 'nothing'} is given; give a list, -i PATTERN or --simulate N")
     at_least(args.groups, "--groups")
+    check_background(args.passes, args.background)
     if args.simulate is not None:
         check_simulation(args)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_extract.cli.common import log
 from gpu_extract.cli.options import spelt_out
-from gpu_extract.config import FURTHER, ExtractConfig
+from gpu_extract.config import FURTHER, ExtractConfig, check_background
 from gpu_extract.errors import ConfigError, InputError
 from gpu_extract.io.atomic import check_targets
 from gpu_extract.io.leftovers import remove_leftovers
@@ -125,6 +125,7 @@ def check_all(args: argparse.Namespace) -> None:
 
         check_picture(args.qa)
     ExtractConfig(args.wavelength or ANY_GRID, psferr=args.psferr, **_given(args))    # ConfigError, whatever the camera
+    check_background(args.passes, args.background)
     check_files(args)
 
 
