@@ -149,7 +149,7 @@ def draft(image: Image, psf: PsfModel, config: ExtractConfig, *, comm: Comm | No
 
 
 def _unsearched(job: Job, image: Image) -> str:
-    """A warning that no cosmic rays are searched for in some bins, although they are asked for; or nothing."""
+    """A warning that wide cosmic rays are not searched for in some bins, although they are asked for; or nothing."""
     if job.config.passes == 1 or job.config.keep_cosmics:
         return ""
     return told_of_ends(job.psf, job.plan, image.shape, job.decay.beyond)

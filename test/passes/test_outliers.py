@@ -157,9 +157,26 @@ def test_many_pixels_stand_out(below: int, broad: int, share: float, lit: bool, 
     assert out is None or len(out) > 60
 
 
-def test_rows_whose_light_the_model_does_not_have_are_left_alone() -> None:
-    rows = np.array([[31], [60]]).repeat(40, axis=1)
-    assert found(hit(20.0, (30, 20), (40, 20)), rows=rows) == {(40, 20)}
+def test_where_the_model_does_not_have_the_light_only_slender_hits_are_found() -> None:
+    """They stand out from both adjacent columns. Hits on two columns do not, nor do broad light, a hit beside a bad
+    pixel, the neighbours of a hit, and, unless they are slender, pixels that were rejected before."""
+    rows = np.array([[55], [60]]).repeat(40, axis=1)
+    assert found(hit(20.0, (30, 20), (40, 20), (41, 20)), rows=rows) == {(30, 20), (40, 20), (41, 20)}
+    assert found(hit(20.0, (30, 20)) + hit(3.0, (31, 20)), rows=rows) == {(30, 20)}
+    assert found(hit(20.0, (30, 20), (30, 21)), rows=rows) == set() == found(blob(300.0), rows=rows)
+    assert found(hit(20.0, (30, 20)), rows=rows, bad=((30, 21),)) == set()
+    assert found(hit(4.5, (30, 20)), rows=rows, known=np.array([(30, 20)])) == set()
+
+
+@pytest.mark.parametrize(("height", "slender"), [(85.0, False), (95.0, True)])
+def test_a_slender_hit_on_light_exceeds_its_noise(height: float, slender: bool) -> None:
+    """With 50 errors of 3 electrons beside it, a pixel may have 50 / (0.8 x 0.65) = 96.2 of light, 288.5 electrons. The
+    variance is 9 + 288.5 + (18 + 300) / (4 x 0.52^2) = 591.5, of which 5.5 errors are 134 electrons or 44.6 errors: the
+    limit is 50 + 90.8. In the light of a line, the model's error of 2 x 1 % of it counts as well."""
+    rows = np.array([[55], [60]]).repeat(40, axis=1)
+    excess = hit(50.0, (30, 19), (30, 20), (30, 21)) + hit(height, (30, 20))
+    assert found(excess, rows=rows) == ({(30, 20)} if slender else set())
+    assert found(hit(20.0, (30, 20)), blob(2000.0), rows=rows) == set()
 
 
 def test_known_rows_are_those_that_no_bin_beyond_the_ends_reaches() -> None:

@@ -1,4 +1,4 @@
-"""Requested bins beside an end of the PSF's wavelengths, where no cosmic rays are searched for."""
+"""Requested bins beside an end of the PSF's wavelengths, where only some cosmic rays are searched for."""
 import numpy as np
 
 from gpu_extract.data import PsfModel
@@ -32,14 +32,16 @@ def unsearched(psf: PsfModel, plan: Plan, shape: tuple[int, int]) -> tuple[int, 
 
 
 def told_of_ends(psf: PsfModel, plan: Plan, shape: tuple[int, int], pad: int) -> str:
-    """A warning that no cosmic rays are searched for in requested bins, or nothing; pad: bins beyond each end, where
-    the PSF reaches as far."""
+    """A warning that wide cosmic rays are not searched for in requested bins, or nothing.
+
+    pad: bins beyond each end, where the PSF reaches as far
+    """
     if min(plan.inner.start, len(plan.extended) - plan.inner.stop) >= pad:
         return ""
     low, high = unsearched(psf, plan, shape)
     if low == high == 0:
         return ""
     where = " and ".join(f"the {side} {number} bins" for side, number in (("first", low), ("last", high)) if number)
-    return (f"cosmic rays are not searched for in {where}, because the PSF's wavelengths end there, and light from "
-            "beyond would look alike: mask cosmic rays in the image, or request wavelengths farther from the PSF's "
-            "ends")
+    return (f"cosmic rays that hit adjacent columns are not searched for in {where}, because the PSF's wavelengths end "
+            "there, and light from beyond would look alike: mask cosmic rays in the image, or request wavelengths "
+            "farther from the PSF's ends")

@@ -162,8 +162,11 @@ def find_outliers(cut: Cut, own: np.ndarray, rows: IntArray, *, shape: Shape, er
     # Beside a bright hit the model oscillates, and pixels of mere noise stand out. Once they are masked, the model no
     # longer follows them, so each stands out by more than its noise. A known outlier without a neighbour must therefore
     # exceed FAR, the limit of a new one.
+    known = known[look.known(known)]
     height = look.height(known)
-    known, height = known[height > STAY], height[height > STAY]
+    slender = look.slender(places, shape)
+    known = np.concatenate([known[height > STAY], slender])
+    height = np.concatenate([height[height > STAY], np.full(len(slender), np.inf)])
     return look.grown(known[(height > FAR) | look.paired(known)], seeds)
 
 
@@ -239,6 +242,24 @@ class Pixels:
         places, height = places[sharp], height[sharp]
         return places[(height > FAR) | self.paired(places)]
 
+    def slender(self, places: IntArray, shape: Shape) -> IntArray:
+        """Places in the other rows, whose light the model does not contain, that stand out from both adjacent columns.
+
+        This needs no model: along a row, the light of any bin is as wide as a spot. It needs two good pixels.
+        """
+        places = places[~self.known(places)]
+        sides, beside = self.excess(places[:, None] + np.array([(0, -1), (0, 1)])), LENIENT * shape.beside[1]
+        light = np.maximum(sides.mean(axis=1), 0.0) / beside            # at most, at the place itself
+        top = self.excess(places)
+        some = top > light          # without two good pixels it is NaN, which compares as false
+        places, top, light = places[some], top[some], light[some]
+        y, x = places.T
+        noise = [1.0 / np.square(self._cut.root[y, x + k]) for k in (-1, 0, 1)]
+        root = 1.0 / np.sqrt(noise[1] + light + (noise[0] + noise[2] + 2.0 * beside * light) / (4.0 * beside**2))
+        above = top - light - self._doubt(places)
+        height = above * root if self._lit is None else rarity(above, root, self._lit[y, x] + light)
+        return places[height > FAR]
+
     def contradicted(self, places: IntArray, shape: Shape) -> bool:
         """Whether the model must be wrong: many of these places, all that may stand out, do so, and not as hits do.
 
@@ -282,12 +303,16 @@ class Pixels:
 
     def height(self, places: IntArray) -> Array:
         """The excess of good pixels beyond the allowed error of the light around them, in units of noise."""
-        doubt = np.empty(len(places))
-        simd_pixels.around(doubt, read_only(self._own), places, AROUND)
         y, x = places.T
         root = self._cut.root[y, x]
-        above = self.excess(places) - self._wrong * doubt
+        above = self.excess(places) - self._doubt(places)
         return above * root if self._lit is None else rarity(above, root, self._lit[y, x].astype(float))
+
+    def _doubt(self, places: IntArray) -> Array:
+        """The allowed error of the model at places, electron."""
+        brightest = np.empty(len(places))
+        simd_pixels.around(brightest, read_only(self._own), places, AROUND)
+        return self._wrong * brightest
 
     def narrow(self, places: IntArray, shape: Shape) -> np.ndarray:
         """Whether places are narrower than a spot in some direction; the excess of an adjacent bad pixel counts as

@@ -82,7 +82,7 @@ enum Limit { FAR, PAIR, STAY, GROWN, LENIENT, WRONG, UP, ACROSS, FALLING, RISING
 // Marks of a pixel. The first six are counted in a bundle: stands out, by more than the model may be wrong, good, good where
 // the model has all the light, high and narrow and isolated, as far below the model ...
 constexpr int STANDS = 1, HIGH = 2, GOOD_PIXEL = 4, SURE = 8, SHARP = 16, BELOW = 32, COUNTED = 6;
-// ... rejected before and still above, high enough by itself.
+// ... rejected before and still above, or slender where the model does not have all the light, high enough by itself.
 constexpr int KEPT = 64, ALONE = 128;
 constexpr int SEED = 1, STAYS = 2;          // a pixel among its neighbours
 constexpr int OUT = 1, CHANGED = 2;         // a pixel in the end
@@ -132,14 +132,34 @@ struct Neighbours {
     }
     LANE double height(int row, int column) const
     {
-        double doubt = 0.0;
+        return errors(row, column, excess(row, column) - doubt(row, column));
+    }
+    // The errors by which a pixel stands out from both adjacent columns, as the light of no bin does: Pixels.slender.
+    LANE double slenderness(int row, int column) const
+    {
+        if (!good(row, column - 1) || !good(row, column + 1))
+            return 0.0;
+        index n = at(row, column);
+        double beside = limits[LENIENT] * limits[ACROSS], top = excess(row, column);
+        double mean = (excess(row, column - 1) + excess(row, column + 1)) / 2.0, more = larger(mean, 0.0) / beside;
+        if (!(top > more))
+            return 0.0;
+        double before = root[n - rows], now = root[n], next = root[n + rows];
+        double noise = 1.0 / (before * before) + 1.0 / (next * next) + 2.0 * beside * more;
+        double sigma = 1.0 / sqrt(1.0 / (now * now) + more + noise / (4.0 * beside * beside));
+        double above = top - more - doubt(row, column);
+        return expected ? rarity(above, sigma, expected[n] + (others ? others[n] : 0.0f) + more) : above * sigma;
+    }
+    LANE double doubt(int row, int column) const       // the allowed error of the model
+    {
+        double brightest = 0.0;
         LOOP(int, x, larger(column - reach, 0), smaller(column + reach + 1, cut.columns)) {
             LOOP(int, y, larger(row - reach, 0), smaller(row + reach + 1, cut.rows)) {
                 double value = own[at(y, x)];
-                doubt = larger(doubt, value < 0.0 ? -value : value);
+                brightest = larger(brightest, value < 0.0 ? -value : value);
             }
         }
-        return errors(row, column, excess(row, column) - limits[WRONG] * doubt);
+        return limits[WRONG] * brightest;
     }
     LANE bool narrow(int row, int column, double top) const
     {
@@ -203,9 +223,11 @@ BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const 
         index at = look.at(row, column);
         found = GOOD_PIXEL | (sure ? SURE : 0);
         bool stands = look.light[at] - look.root[at] * look.own[at] > limits[PAIR];
-        double height = stands || known ? look.height(row, column) : 0.0;
+        double height = sure && (stands || known) ? look.height(row, column) : 0.0;
+        if (stands && !sure && look.slenderness(row, column) > limits[FAR])
+            found |= KEPT | ALONE;
         if (stands) {
-            found |= STANDS | (sure && height > limits[PAIR] ? HIGH : 0);
+            found |= STANDS | (height > limits[PAIR] ? HIGH : 0);
             double top = look.excess(row, column);
             if (found & HIGH && look.narrow(row, column, top) && look.alone(row, column, top))
                 found |= SHARP;
