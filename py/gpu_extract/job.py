@@ -15,8 +15,8 @@ from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Image, IntArray, Normal, PsfModel, Recipe
 from gpu_extract.known import known
 from gpu_extract.normal import Cut
-from gpu_extract.passes.outliers import Shape, shape_of
 from gpu_extract.passes.read_noise import ReadNoise
+from gpu_extract.passes.spot_shape import Shape, shape_of
 from gpu_extract.plan import TILE, Plan
 from gpu_extract.solve import Solution
 

@@ -16,8 +16,9 @@ from gpu_extract.device.pass_plan import Passes, shared_arrays
 from gpu_extract.device.pass_steps import PassSteps
 from gpu_extract.normal import Cut
 from gpu_extract.passes import missed, outliers, shared_lines, variance
-from gpu_extract.passes.outliers import Shape, find_outliers
+from gpu_extract.passes.outliers import find_outliers
 from gpu_extract.passes.sides import leave_out
+from gpu_extract.passes.spot_shape import Shape
 
 ROWS, COLUMNS, NFIBRE = 40, 30, 2
 SHAPE = Shape((0.5, 0.45, 0.3, 0.35), (3, 2), 0.03)

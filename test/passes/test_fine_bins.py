@@ -8,7 +8,7 @@ from extraction import extracted
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Array, Normal
 from gpu_extract.passes.fine_bins import FINE, HIDDEN, shown
-from gpu_extract.passes.outliers import shape_of
+from gpu_extract.passes.spot_shape import shape_of
 from gpu_extract.passes.variance import bands_of
 from gpu_extract.resolution import times_resolution
 from gpu_extract.several import bundles

@@ -3,7 +3,8 @@ import numpy as np
 
 from gpu_extract.normal import Cut
 from gpu_extract.passes.missed import FAR, weigh_missed
-from gpu_extract.passes.outliers import WRONG, Shape
+from gpu_extract.passes.outliers import WRONG
+from gpu_extract.passes.spot_shape import Shape
 
 SHAPE, ERROR = Shape((0.65, 0.65, 0.42, 0.42), (4, 3), 0.18), 0.01
 NOISE, LIGHT = 9.0, 400.0

@@ -7,7 +7,8 @@ from scipy.stats import norm, poisson
 
 from gpu_extract.data import Legendre, PsfModel, with_series
 from gpu_extract.normal import Cut
-from gpu_extract.passes.outliers import DARK, FEWEST, Shape, find_outliers, known_rows, rarity, shape_of
+from gpu_extract.passes.outliers import FEWEST, find_outliers, known_rows, rarity
+from gpu_extract.passes.spot_shape import DARK, Shape, shape_of
 from gpu_extract.simulate.instrument import psf_model
 from gpu_extract.spots import make_spots
 

@@ -29,7 +29,7 @@ class Passes:
 
     known: all bundles whose light falls on the rank's pixels, its own included; numbers: of these in the frame
     tails: of their spots; keep_cosmics: no pixel is rejected; error: of the PSF, in the variance
-    split: (y, x) at which the amplifiers meet; core: of spots, see outliers.Shape
+    split: (y, x) at which the amplifiers meet; core: of spots, see spot_shape.Shape
     noise: type of the read noise if each pixel has its own; None if each amplifier has one
     """
 

@@ -16,8 +16,9 @@ from gpu_extract.normal import Cut
 from gpu_extract.passes.background import background
 from gpu_extract.passes.crosstalk import Piece, add_pieces, overlap
 from gpu_extract.passes.missed import weigh_missed
-from gpu_extract.passes.outliers import Shape, by_own_light, find_outliers
+from gpu_extract.passes.outliers import by_own_light, find_outliers
 from gpu_extract.passes.read_noise import ReadNoise
+from gpu_extract.passes.spot_shape import Shape
 from gpu_extract.passes.variance import weigh
 
 ROUNDS = 4           # most solutions of a bundle in one pass; each further one follows from newly rejected pixels

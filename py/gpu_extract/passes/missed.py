@@ -15,7 +15,8 @@ import numpy as np
 from gpu_extract.data import Array, IntArray, read_only
 from gpu_extract.normal import Cut
 from gpu_extract.passes import simd_pixels
-from gpu_extract.passes.outliers import WRONG, Pixels, Shape, places_of
+from gpu_extract.passes.outliers import WRONG, Pixels, places_of
+from gpu_extract.passes.spot_shape import Shape
 
 FAR = 5.0      # errors above the model; noise alone reaches it in one pixel of 3 million
 
