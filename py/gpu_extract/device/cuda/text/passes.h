@@ -125,33 +125,25 @@ struct Neighbours {
         index n = at(row, column);
         return light[n] / root[n] - larger(own[n], 0.0f);
     }
-    LANE double errors(int row, int column, double above) const
+    // sigma: 1 / error; more: light that its variance has beyond the model's
+    LANE double errors(index n, double above, double sigma, double more = 0.0) const
     {
-        index n = at(row, column);
-        return expected ? rarity(above, root[n], expected[n] + (others ? others[n] : 0.0f)) : above * root[n];
-    }
-    LANE double height(int row, int column) const
-    {
-        return errors(row, column, excess(row, column) - doubt(row, column));
-    }
-    // The errors by which a pixel stands out from both adjacent columns, as the light of no bin does: Pixels.slender.
-    LANE double slenderness(int row, int column) const
-    {
-        if (!good(row, column - 1) || !good(row, column + 1))
-            return 0.0;
-        index n = at(row, column);
-        double beside = limits[LENIENT] * limits[ACROSS], top = excess(row, column);
-        double mean = (excess(row, column - 1) + excess(row, column + 1)) / 2.0, more = larger(mean, 0.0) / beside;
-        if (!(top > more))
-            return 0.0;
-        double before = root[n - rows], now = root[n], next = root[n + rows];
-        double noise = 1.0 / (before * before) + 1.0 / (next * next) + 2.0 * beside * more;
-        double sigma = 1.0 / sqrt(1.0 / (now * now) + more + noise / (4.0 * beside * beside));
-        double above = top - more - doubt(row, column);
         return expected ? rarity(above, sigma, expected[n] + (others ? others[n] : 0.0f) + more) : above * sigma;
     }
-    LANE double doubt(int row, int column) const       // the allowed error of the model
+    // sure: else the errors by which a pixel stands out from both adjacent columns, as the light of no bin does:
+    // outliers.Pixels.slender.
+    LANE double height(int row, int column, bool sure = true) const
     {
+        index n = at(row, column);
+        double top = excess(row, column), sigma = root[n], more = 0.0;
+        if (!sure) {
+            if (!good(row, column - 1) || !good(row, column + 1))
+                return 0.0;
+            double beside = limits[LENIENT] * limits[ACROSS], before = root[n - rows], next = root[n + rows];
+            more = larger((excess(row, column - 1) + excess(row, column + 1)) / 2.0, 0.0) / beside;
+            double noise = 1.0 / (before * before) + 1.0 / (next * next) + 2.0 * beside * more;
+            sigma = 1.0 / sqrt(1.0 / (sigma * sigma) + more + noise / (4.0 * beside * beside));
+        }
         double brightest = 0.0;
         LOOP(int, x, larger(column - reach, 0), smaller(column + reach + 1, cut.columns)) {
             LOOP(int, y, larger(row - reach, 0), smaller(row + reach + 1, cut.rows)) {
@@ -159,7 +151,7 @@ struct Neighbours {
                 brightest = larger(brightest, value < 0.0 ? -value : value);
             }
         }
-        return limits[WRONG] * brightest;
+        return errors(n, top - more - limits[WRONG] * brightest, sigma, more);
     }
     LANE bool narrow(int row, int column, double top) const
     {
@@ -223,18 +215,16 @@ BLOCK(32) void stand_out(index n, signed char *marks, const double *root, const 
         index at = look.at(row, column);
         found = GOOD_PIXEL | (sure ? SURE : 0);
         bool stands = look.light[at] - look.root[at] * look.own[at] > limits[PAIR];
-        double height = sure && (stands || known) ? look.height(row, column) : 0.0;
-        if (stands && !sure && look.slenderness(row, column) > limits[FAR])
-            found |= KEPT | ALONE;
+        double height = stands || known ? look.height(row, column, sure) : 0.0;
         if (stands) {
-            found |= STANDS | (height > limits[PAIR] ? HIGH : 0);
+            found |= STANDS | (sure && height > limits[PAIR] ? HIGH : 0);
             double top = look.excess(row, column);
             if (found & HIGH && look.narrow(row, column, top) && look.alone(row, column, top))
                 found |= SHARP;
         }
         if (look.light[at] - look.root[at] * look.own[at] < -limits[PAIR])
             found |= BELOW;
-        if (known && height > limits[STAY])
+        if (sure ? known && height > limits[STAY] : stands && height > limits[FAR])
             found |= KEPT;
         if (height > limits[FAR])
             found |= ALONE;
@@ -359,7 +349,7 @@ BLOCK(64) void miss(index n, double *root, double *light, const float *expected,
     Spot mine(n, cuts, rows, columns);
     Neighbours look = neighbours(mine.b, root, light, expected, nullptr, expected, others, ends, limits, cuts, rows,
                                  columns, reach);
-    if (!(look.errors(mine.row, mine.column, look.excess(mine.row, mine.column)) > off)
+    if (!(look.errors(look.at(mine.row, mine.column), look.excess(mine.row, mine.column), root[n]) > off)
         || look.height(mine.row, mine.column) > off)
         return;
     double more = larger(light[n] / root[n], 0.0) - larger((double)expected[n], 0.0);
