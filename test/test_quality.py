@@ -163,6 +163,24 @@ def test_a_bad_fit_stands_out_both_ways():
     assert not stands_out(chi2pix, judged).any()
 
 
+@pytest.mark.parametrize("nfibre", [5, 6])
+def test_what_is_far_above_most_fibres_stands_out_however_much_there_is_of_it(nfibre):
+    """A hit may spoil most of a short range of a fibre, and more than half of the fibres at a wavelength. A fibre
+    without a bin to judge does not count, and bits do not depend on rounding."""
+    chi2pix, judged = np.full((nfibre, 50), 1.1 * np.arange(1, nfibre + 1)[:, None]), np.ones((nfibre, 50), dtype=bool)
+    most = 100 * chi2pix[nfibre // 2, 0]       # the medians of more than half of the fibres are not above a hundredth
+    chi2pix[-1, 5:] = np.nextafter(most, np.inf)
+    chi2pix[1:, 10] = np.nextafter(most, np.inf)
+    expected = chi2pix > most
+    np.testing.assert_array_equal(stands_out(chi2pix, judged), expected)
+    chi2pix[chi2pix > most] = most
+    assert not stands_out(chi2pix, judged).any()
+    judged[0], most = False, 100 * chi2pix[1 + (nfibre - 1) // 2, 0]
+    chi2pix[-1, 5:] = np.nextafter(most, np.inf)
+    np.testing.assert_array_equal(stands_out(chi2pix, judged), chi2pix > most)
+    assert not stands_out(np.full((nfibre, 3), 1e9), np.zeros((nfibre, 3), dtype=bool)).any()
+
+
 @pytest.mark.parametrize("count", [60, 61])
 @pytest.mark.parametrize("faint", [0, 1])
 def test_the_medians_of_a_fibre_are_those_of_the_bins_that_are_judged(count, faint):

@@ -8,7 +8,7 @@ from gpu_extract.normal import simd_bins
 from gpu_extract.spots import simd_project
 
 BAD_FIT = 5.0            # chi2pix stands out if it is this many times the medians around it ...
-BAD_FIT_ALONE = 100.0    # ... or above this if there are too few fibres for a median
+BAD_FIT_ALONE = 100.0    # ... or above this, times what most fibres have, or 1 if there are too few fibres for medians
 FEW_FIBRES = 5
 MOST = float(np.finfo(np.float32).max)
 
@@ -78,17 +78,27 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
     """Bins where the model does not fit: (nfibre, nwave) bool.
 
     chi2pix above 5 times its median over the fibre's wavelengths and over the bundle's fibres at that wavelength
-    (medians over the bins `judged`, those without any other bit); with fewer than 5 fibres, above 100.
+    (medians over the bins `judged`, those without any other bit), or above 100 times the medians of most fibres: what
+    is far off in half of a short range is its own median there. With fewer than 5 fibres, above 100.
     """
     if len(chi2pix) < FEW_FIBRES:
         return chi2pix > BAD_FIT_ALONE
     bad, doubtful = np.zeros_like(judged), np.empty(len(judged), dtype=bool)
     simd_bins.may_stand_out(doubtful, np.ascontiguousarray(chi2pix), judged, BAD_FIT)
-    if not doubtful.any():
+    if doubtful.any():
+        for i in np.nonzero(doubtful)[0]:
+            bad[i] = chi2pix[i] > BAD_FIT * np.median(chi2pix[i, judged[i]])
+        for j in np.nonzero(bad.any(axis=0))[0]:
+            use = judged[:, j]
+            bad[:, j] &= chi2pix[:, j] > (BAD_FIT * np.median(chi2pix[use, j]) if use.any() else np.inf)
+    return _far_above_most(bad, chi2pix, judged, doubtful)
+
+
+def _far_above_most(bad: np.ndarray, chi2pix: Array, judged: np.ndarray, doubtful: np.ndarray) -> np.ndarray:
+    """`bad`, and the bins above 100 times the medians of more than half of the fibres that have bins judged."""
+    there, tops = judged.any(axis=1), chi2pix.max(axis=1)
+    least = np.sort(np.where(doubtful | ~there, 0.0, tops / BAD_FIT))       # of the medians, which take longer
+    if tops.max() <= 0.99 * BAD_FIT_ALONE * least[len(least) // 2] or not there.any():
         return bad
-    for i in np.nonzero(doubtful)[0]:
-        bad[i] = chi2pix[i] > BAD_FIT * np.median(chi2pix[i, judged[i]])
-    for j in np.nonzero(bad.any(axis=0))[0]:
-        use = judged[:, j]
-        bad[:, j] &= chi2pix[:, j] > (BAD_FIT * np.median(chi2pix[use, j]) if use.any() else np.inf)
-    return bad
+    medians = np.sort([np.median(chi2pix[i, judged[i]]) for i in np.flatnonzero(there)])
+    return np.asarray(bad | (chi2pix > BAD_FIT_ALONE * medians[len(medians) // 2]))

@@ -317,6 +317,20 @@ def test_two_huge_pixels_beside_each_other():
         assert odd_of(replace(case.image, pix=pix)) == [(180, 25), (180, 26)]
 
 
+def test_a_block_that_no_detector_reaches_is_odd_and_images_without_noise_have_none():
+    """3 x 3 pixels of 3e8 sigma were once light: all of a fibre was off, unflagged. Where usual pixels have 1e4 sigma
+    a line may have more."""
+    case = inner_case()
+    pix, ivar = case.image.pix.copy(), case.image.ivar.copy()
+    y, x = places()["trace"]
+    pix[y - 1:y + 2, x - 1:x + 2], ivar[y - 1:y + 2, x - 1:x + 2] = 1e9, 0.1
+    block = [(j, i) for j in range(y - 1, y + 2) for i in range(x - 1, x + 2)]
+    assert odd_of(replace(case.image, pix=pix, ivar=ivar)) == block
+    bright = replace(case.image, pix=case.image.pix + 1e4, ivar=np.ones_like(ivar))
+    lines = replace(bright, pix=np.where(pix == 1e9, 9e8, bright.pix))
+    assert odd_of(lines) == [] != odd_of(replace(lines, pix=np.where(pix == 1e9, 2e9, bright.pix)))
+
+
 def test_bins_that_touch_them_pixel_by_pixel():
     rng = np.random.default_rng(8)
     y0, x0 = rng.integers(-12, 40, (2, 6, 30))

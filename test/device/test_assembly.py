@@ -17,7 +17,7 @@ from gpu_extract.device.geometry import landing_of
 from gpu_extract.device.memory import GIVEN_UP, Sizes, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
 from gpu_extract.plan import Plan
-from gpu_extract.quality import bin_status, mask_bits
+from gpu_extract.quality import FEW_FIBRES, bin_status, mask_bits
 from gpu_extract.run import extract
 from gpu_extract.seams import NULL
 
@@ -37,6 +37,7 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[Rows]:
         chi2pix[rng.random(shape) < 0.05] *= 8
         chi2pix[:, nwave // 2] *= 8
         chi2pix[rng.random(shape) < 0.02] = 300.0
+        chi2pix[-1] *= 300 if nfibre >= FEW_FIBRES else 1
         fraction = rng.choice([0.0, 0.3, 0.5, 0.500001, 1.0], shape, p=[0.4, 0.3, 0.1, 0.1, 0.1])
         ivar = rng.random(shape) * (rng.random(shape) < 0.9)
         fraction[:, 1], ivar[nfibre // 2] = 1.0, 0.0
@@ -53,13 +54,17 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[Rows]:
 
 
 def put_on_the_edge(chi2pix: np.ndarray, judged: np.ndarray) -> None:
-    """Move values that stand out to their limit, or to the next number above: medians must be bitwise right. Large
-    values stay large, so that no median moves."""
+    """Move values that stand out to their limit, or to the next number above, and some of the last fibre to the one for
+    what is far above most: medians must be bitwise right. Large values stay large, so that no median moves."""
     limits = [[5 * np.median(chi2pix[i, judged[i]]) if judged[i].any() else 1.0 for i in range(len(chi2pix))],
               [5 * np.median(chi2pix[judged[:, j], j]) if judged[:, j].any() else 1.0 for j in range(chi2pix.shape[1])]]
     limit = np.maximum(*np.meshgrid(*map(np.array, limits), indexing="ij"))
     for n, (i, j) in enumerate(np.argwhere(chi2pix > limit)):
         chi2pix[i, j] = np.nextafter(limit[i, j], np.inf) if n % 2 else limit[i, j]
+    medians = np.sort([np.median(chi2pix[i, judged[i]]) for i in range(len(chi2pix)) if judged[i].any()])
+    if len(chi2pix) >= FEW_FIBRES:      # the last fibre is far above most
+        chi2pix[-1, ::3] = 100 * medians[len(medians) // 2]
+        chi2pix[-1, ::6] = np.nextafter(chi2pix[-1, 0], np.inf)
 
 
 def by_device(found: list[Rows], plan: Plan, dtype: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:

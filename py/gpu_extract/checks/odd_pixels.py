@@ -11,8 +11,9 @@ Value: measured in its own sigma, |pix| sqrt(ivar), relative to the bundle's 99 
 sigma is the scatter of a pixel). Light also reaches neighbouring pixels, so no star and no line is as sharp as a
 single pixel. A pixel is odd if it exceeds FAR times the quantile and is SHARP times more concentrated than the
 sharpest spot of the PSF (compared with the sum over its 24 neighbours, half of which must be good). Whatever its
-neighbours, it is odd above ALWAYS_ODD times the quantile, which is more than the range between the noise and the full
-well of any detector. If all pixels are that bright, it is odd above NOISELESS sigma.
+neighbours, it is odd above ALWAYS_ODD sigma, which is more than the range between the noise and the full well of any
+detector, and above OF_USUAL times the quantile, as images without noise may be that bright. It is odd above NOISELESS
+sigma in any case.
 """
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +31,8 @@ OF_IVAR = 100.0        # times the quantile, if the read noise is unknown
 IVAR_QUANTILE = 0.999
 FAR = 100.0            # times the bundle's quantile: bright light, or no light
 SHARP = 4.0            # times as concentrated as the sharpest spot: no light
-ALWAYS_ODD = 1e8  # times the quantile: no light, whatever the neighbours
+ALWAYS_ODD = 1e8       # times its sigma, and
+OF_USUAL = 1e5         # times the quantile: no light, whatever the neighbours
 NOISELESS = 1e16       # times its sigma: its noise is less than the rounding of its value; always odd
 QUANTILE = 0.99
 SAMPLE = 16384         # pixels from which a quantile is computed
@@ -110,7 +112,7 @@ def find_odd(image: Image, place: slice, most: float | None, sharpest: Callable[
     places = np.stack([there[places[:, 0]], places[:, 1] + place.start], axis=1)
     odd = weights > limit
     if usual is not None:
-        odd |= np.abs(values) * np.sqrt(weights) > min(ALWAYS_ODD * usual, NOISELESS)
+        odd |= np.abs(values) * np.sqrt(weights) > min(max(ALWAYS_ODD, OF_USUAL * usual), NOISELESS)
         if not odd.all():
             odd = _alone(places, odd, image, limit=limit, most=SHARP * sharpest())
     return places[odd]

@@ -20,6 +20,7 @@ def mask_bits(chi2pix: Array, pixmask_fraction: Array, ivar: Array) -> NDArray[n
     mask[ivar == 0] |= np.uint32(SpecMask.NODATA)
     good = mask == 0
     nfibre, nwave = ivar.shape
+    medians = [np.median(chi2pix[i, good[i]]) for i in range(nfibre) if good[i].any()]
     for i in range(nfibre):
         for j in range(nwave):
             if nfibre < 5:
@@ -28,6 +29,7 @@ def mask_bits(chi2pix: Array, pixmask_fraction: Array, ivar: Array) -> NDArray[n
                 over_fibres, over_waves = chi2pix[good[:, j], j], chi2pix[i, good[i]]
                 bad = (len(over_fibres) > 0 and chi2pix[i, j] > 5 * np.median(over_fibres)
                        and len(over_waves) > 0 and chi2pix[i, j] > 5 * np.median(over_waves))
+                bad |= sum(chi2pix[i, j] > 100 * median for median in medians) > len(medians) / 2
             if bad:
                 mask[i, j] |= np.uint32(SpecMask.BAD2DFIT)
     return mask

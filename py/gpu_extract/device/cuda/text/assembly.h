@@ -97,6 +97,19 @@ LANE double middle_of_fibres(const double *chi2pix, const unsigned *bits, index 
     return 0.5 * (low + high);
 }
 
+// Whether a number is above `alone` times the medians of more than half of a bundle's fibres, those with unmarked bins; at:
+// the bundle's first fibre.
+LANE bool above_most(double chi, double alone, const double *middles, index at, index nfibre, index fibres)
+{
+    int above = 0, total = 0;
+    LOOP(index, f, at, at + nfibre) {
+        double middle = 0.5 * (middles[f] + middles[fibres + f]);
+        above += chi > alone * middle;
+        total += middle == middle;      // NaN if there are none
+    }
+    return 2 * above > total;
+}
+
 // The status of a bin (quality.bin_status).
 LANE int status_of(int status, unsigned mask)
 {
@@ -107,8 +120,8 @@ LANE int status_of(int status, unsigned mask)
 constexpr signed char LOST = 127;      // status, on the device alone, of a bin whose numbers exceed the frame's type
 
 // One bin of the frame, in photons per Angstrom. widths: (2, nout), of a bin in Angstrom, and its square. A misfit
-// (quality.stands_out) has chi2pix above `factor` times both medians, or above `alone` if a bundle has fewer than `few`
-// fibres. The frame's type cannot hold ivar below `least`, its smallest number with all digits, and numbers above `largest`
+// (quality.stands_out) has chi2pix above `factor` times both medians or `alone` times those of most fibres, or above `alone`
+// if a bundle has fewer than `few` fibres. The frame's type cannot hold ivar below `least`, its smallest number with all digits, and numbers above `largest`
 // (assemble.held).
 template <typename Real>
 BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi2pix, Real *to_pixmask_fraction, unsigned *to_mask,
@@ -121,9 +134,11 @@ BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi2pix, R
     if (targets[f] < 0)
         return;
     double chi = chi2pix[n];
+    index first = f / nfibre * nfibre;
     bool misfit = nfibre < few ? chi > alone
-                  : chi > factor * (0.5 * (middles[f] + middles[fibres + f]))
-                      && chi > factor * middle_of_fibres(chi2pix, bits, f / nfibre * nfibre * nout + j, nfibre, nout);
+                  : (chi > factor * (0.5 * (middles[f] + middles[fibres + f]))
+                      && chi > factor * middle_of_fibres(chi2pix, bits, first * nout + j, nfibre, nout))
+                      || above_most(chi, alone, middles, first, nfibre, fibres);
     unsigned mask = misfit ? bits[n] | BAD2DFIT : bits[n];
     Real light = (Real)(flux[n] / widths[j]), weight = (Real)(ivar[n] * widths[nout + j]);
     bool faint = weight < least && !(mask & NODATA), held = !(faint || isinf(light) || isinf(weight));
