@@ -1,12 +1,15 @@
 """Longer pads if masks leave little of the cores of a fibre's spots."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from problems import make_of_pads
 
 import oracle
 from extraction import extracted
 from gpu_extract.checks import masked_ends
 from gpu_extract.checks.masked_ends import beside_masks
-from gpu_extract.checks.probe import measure_decay
+from gpu_extract.checks.probe import Decay, measure_decay
 from gpu_extract.config import ExtractConfig
 from gpu_extract.data import Image, SpecMask
 from gpu_extract.oracle import design_matrix
@@ -50,7 +53,7 @@ def test_the_light_of_cores_is_looked_at(columns, found):
     for column in columns:
         ivar[y, x + column] = 0.0
     image = Image(np.zeros(psf.shape), ivar)
-    assert masked_ends._hidden_fibres(psf, (6060.0, 6140.0, 0.8), 40, image) == [found, found]
+    assert masked_ends._hidden_fibres(psf, (6060.0, 6140.0, 0.8), Decay(40, 30), image) == [found, found]
 
 
 @pytest.mark.parametrize(("family", "nfibre", "step", "core"), [("v3", 3, 0.8, "dense"), ("tails", 1, 0.5, "auto")])
@@ -80,6 +83,30 @@ def test_little_that_tells_asks_for_a_longer_pad(family, nfibre, step, core):
     assert (np.abs(frame.flux - inner[0]) * np.sqrt(inner[1]))[told].max() < 1e-8
 
 
+@pytest.mark.parametrize(("seed", "least"), [pytest.param(3300673, 160, marks=pytest.mark.slow),
+                                             pytest.param(3300930, 135, marks=pytest.mark.slow), (3300999, 80)])
+def test_bins_that_are_hardly_told_from_others_are_measured_with_the_pixels_that_there_are(seed, least):
+    """Where the other bins raise the variance of each by more than a hundred, a few masked rows, cosmics, or lines
+    alone, leave the pad of good pixels 2.4e-6, 5.3e-8 and 3.7e-8 sigma; the least pads leave less than 1e-8."""
+    problem = make_of_pads(seed)
+    wavelength, tolerance = problem.config.wavelength, problem.config.tolerance
+    decay = measure_decay(problem.psf, wavelength, tolerance)
+    assert decay.hidden > masked_ends.HARD and decay.beyond < least
+    assert beside_masks(decay, problem.image, problem.psf, wavelength, tolerance).beyond >= least
+    told = replace(decay, hidden=masked_ends.HARD)
+    assert beside_masks(told, problem.image, problem.psf, wavelength, tolerance).beyond == decay.beyond
+
+
+def test_the_middle_and_the_darkest_fibre_are_measured_where_bins_are_hardly_told_from_others():
+    psf = oracle.make_psf(nfibre=5, shape=(364, 60), first_row=14)
+    y, x = (int(place[4, 0]) for place in centres(psf, (0, 5), np.array([6106.0])))
+    ivar = np.ones(psf.shape)
+    ivar[y - 2:y + 3, x] = 0.0
+    image, hard = Image(np.zeros(psf.shape), ivar), Decay(40, 30, hidden=101.0)
+    assert masked_ends._hidden_fibres(psf, (6080.0, 6100.0, 0.8), hard, image)[1] == [2, 4]
+    assert masked_ends._hidden_fibres(psf, (6080.0, 6100.0, 0.8), replace(hard, hidden=99.0), image) == [[], []]
+
+
 @pytest.mark.parametrize("way", [-1, 1])
 def test_what_pixels_tell_of_bins_beyond_is_measured_as_by_the_oracle(way):
     """C of all fibres that take part, each bin in its own errors, by a dense inverse: for the bins of the fibre inside
@@ -103,4 +130,4 @@ def test_a_masked_block_beside_the_end_is_looked_at():
     y, x = (int(place[3, 0]) for place in centres(psf, (0, 5), np.array([6106.0])))
     ivar = np.ones(psf.shape)
     ivar[y - 7:y + 8, x - 2:x + 3] = 0.0
-    assert masked_ends._hidden_fibres(psf, (6080.0, 6100.0, 0.8), 112, Image(np.zeros(psf.shape), ivar))[1] == [3]
+    assert masked_ends._hidden_fibres(psf, (6080.0, 6100.0, 0.8), Decay(112, 90), Image(np.zeros(psf.shape), ivar))[1] == [3]

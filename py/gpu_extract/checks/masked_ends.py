@@ -24,6 +24,7 @@ MIDDLE = slice(0, 3)
 EVERY = 4        # of a pad's bins, one is examined,
 FEWEST = 8       # but at least this many of a short pad
 BESIDE = 2       # fibres on both sides that are measured along
+HARD = 100.0     # Decay.hidden above which a few pixels lost, or lines, lengthen the decay by more than the margins
 
 
 def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[float, float, float],
@@ -32,12 +33,13 @@ def beside_masks(decay: Decay, image: Image, psf: PsfModel, wavelength: tuple[fl
     range.
 
     decay: with all pixels good. The fibres at the ends and in the middle of each row of such fibres are measured with
-    the image's own ivar, and those beside them, through which light may reach them, too.
+    the image's own ivar, and those beside them, through which light may reach them, too. Where bins are hardly told
+    from others (HARD), so are the middle one of all fibres, and the one with the least light on pixels that tell.
     """
-    hidden = _hidden_fibres(psf, wavelength, decay.beyond, image)
+    hidden = _hidden_fibres(psf, wavelength, decay, image)
     low, high = psf.wavelength_range
     most, beyond = int((high - low) / wavelength[2]) + 1, decay.beyond
-    for window in lengths(most) if any(hidden) else ():
+    for window in (n for n in lengths(most) if n // 2 > beyond or n >= most) if any(hidden) else ():
         ends = zip(windows(psf, wavelength, window), (-1, 1), hidden, strict=True)
         beyond = max(bins_below(_as_seen(psf, fibre, *_outer(*stretch, way), way, image), SAFETY_CUT * tolerance, most)
                      for stretch, way, fibres in ends for fibre in fibres)
@@ -54,24 +56,28 @@ def _outer(wave: Array, place: int, way: int) -> tuple[Array, int]:
     return (wave[first:] if way > 0 else wave[:place + quarter + 1]), place - first
 
 
-def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], pad: int, image: Image) -> list[list[int]]:
+def _hidden_fibres(psf: PsfModel, wavelength: tuple[float, float, float], decay: Decay,
+                   image: Image) -> list[list[int]]:
     """Of both ends of the range, and of each row of fibres with little light of their cores on pixels that tell, the
-    first, the middle and the last.
+    first, the middle and the last; where bins are hardly told from others, of all fibres the middle and the darkest.
 
     The pad counts by itself, and together with a stamp's height of bins inside.
     """
+    pad, hard = decay.beyond, decay.hidden > HARD
     inside, ends = known(psf, ("pads", image.shape, wavelength, pad),
                          lambda: _pads(image.shape, psf, wavelength, pad))
-    ivar, shares, hidden = image.ivar.reshape(-1), np.array([*CORE.values()]), list[list[int]]()
+    ivar, core, hidden = image.ivar.reshape(-1), np.array([*CORE.values()]), list[list[int]]()
     for cores in ends:
         found, rows = np.zeros(psf.nfibre + 2, dtype=int), ivar[cores[MIDDLE]]
         least = TELLS * medians(rows[0].copy())[:, None]
         middle, left, right = rows > least
-        some = np.flatnonzero(_below(ROWS, 0.5 * middle + 0.25 * left + 0.25 * right, inside))
+        shares = 0.5 * middle + 0.25 * left + 0.25 * right
+        some = np.flatnonzero(_below(ROWS, shares, inside))
         if len(some):
-            found[1 + some] = _below(LEAST, np.tensordot(shares, ivar[cores[:, some]] > least[some], 1), inside)
+            found[1 + some] = _below(LEAST, np.tensordot(core, ivar[cores[:, some]] > least[some], 1), inside)
         ranges = np.flatnonzero(np.diff(found)).reshape(-1, 2).tolist()
-        hidden.append(sorted({n for start, stop in ranges for n in (start, (start + stop) // 2, stop - 1)}))
+        chosen = {n for start, stop in ranges for n in (start, (start + stop) // 2, stop - 1)}
+        hidden.append(sorted(chosen | ({psf.nfibre // 2, int(shares.sum(axis=1).argmin())} if hard else set())))
     return hidden
 
 
