@@ -130,4 +130,5 @@ def test_a_masked_block_beside_the_end_is_looked_at():
     y, x = (int(place[3, 0]) for place in centres(psf, (0, 5), np.array([6106.0])))
     ivar = np.ones(psf.shape)
     ivar[y - 7:y + 8, x - 2:x + 3] = 0.0
-    assert masked_ends._hidden_fibres(psf, (6080.0, 6100.0, 0.8), Decay(112, 90), Image(np.zeros(psf.shape), ivar))[1] == [3]
+    image = Image(np.zeros(psf.shape), ivar)
+    assert masked_ends._hidden_fibres(psf, (6080.0, 6100.0, 0.8), Decay(112, 90), image)[1] == [3]
