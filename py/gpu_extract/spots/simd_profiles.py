@@ -156,6 +156,14 @@ def _put(out, at, term):
 
 
 @njit()
+def _from_outside(u):
+    """The integral of phi(sqrt(2) u) to u from the end on its side: it has all digits in wings, where a difference of
+    erf is rounding. Integrals to two edges differ by that between them, less 1 if the centre is there."""
+    outside = 0.5 * math.erfc(abs(u))
+    return outside if u < 0.0 else -outside
+
+
+@njit()
 def _sharpen(out, pixels, bins):
     """The integrals of phi alone, for bins whose sigma is too small for the derivatives at the edges.
 
@@ -165,8 +173,8 @@ def _sharpen(out, pixels, bins):
         start, sigma = number(bins[0] + lane), number(bins[1] + lane)
         if sigma < SHARPEST:
             to, scale = out + VECTOR * int(number(bins[2] + lane)) + lane, math.sqrt(0.5) / sigma
-            low = math.erf((start - 0.5) * scale)
+            low, left = _from_outside((start - 0.5) * scale), start - 0.5 < 0.0
             for pixel in range(pixels):
-                high = math.erf((start + pixel + 0.5) * scale)
-                write(to + VECTOR * pixel, 0.5 * (high - low))
-                low = high
+                high, within = _from_outside((start + pixel + 0.5) * scale), start + pixel + 0.5 < 0.0
+                write(to + VECTOR * pixel, high - low + (1.0 if left and not within else 0.0))
+                low, left = high, within
