@@ -44,7 +44,6 @@ from gpu_extract.errors import GpuExtractError
 from gpu_extract.run import extract
 
 CORES = ["auto", "dense"]
-POLES = 1.5e-10          # of the S/N: decorrelate.poles.LADDER has 1e-10, by a law within 1.5 of the truth
 Draw = Callable[[int], Problem | None]
 
 
@@ -75,15 +74,6 @@ def pads_hold(wanted: Sequence[int]) -> bool:
     return right
 
 
-def known_of(problem: Problem) -> Truth:
-    """The truth; strange light may be so bright that the error of the poles counts."""
-    known = truth(problem)
-    if problem.kind not in STRANGE:
-        return known
-    brightest = (np.abs(known.flux) * np.sqrt(known.ivar)).max(axis=1, keepdims=True)
-    return replace(known, bound=np.maximum(known.bound, POLES * brightest))
-
-
 def search(wanted: list[int], draw: Draw) -> dict[str, list[tuple[int, str, Verdict, Truth]]]:
     """Kind of problem -> seed, core, verdict and truth of each; draw: the problem of a seed."""
     found = defaultdict(list)
@@ -92,7 +82,7 @@ def search(wanted: list[int], draw: Draw) -> dict[str, list[tuple[int, str, Verd
         if problem is None:
             found["(PSF file absent)"].append((seed, "", None, None))
             continue
-        known = known_of(problem)
+        known = truth(problem)
         verdicts = [(seed, core, judge(problem, core, known), known) for core in CORES]
         found[problem.kind] += verdicts
         for _, core, verdict, _ in verdicts:
@@ -143,7 +133,7 @@ def main() -> int:
         if problem is None:
             print("the file of its PSF is absent")
             return 1
-        known = known_of(problem)
+        known = truth(problem)
         verdicts = {core: judge(problem, core, known) for core in CORES}
         for core, verdict in verdicts.items():
             print("\n".join(report(problem, core, verdict, known)))

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from judging import judge, report, truth
 from problems import KINDS, OF_EIGHT, drawn, make, seeds
+from strange_problems import STRANGE, make_strange
 
 QUICK = {f"{kind}-{seed}": seed for kind, both in OF_EIGHT.items() for seed in both}
 OTHERS = {f"{kind}-{seed}": seed for kind in KINDS for seed in seeds(0, 2, only=kind, quick=True)
@@ -24,3 +25,16 @@ def test_random_problems_are_right_and_flagged_where_needed(seed):
 def test_every_kind_has_problems():
     assert list(OF_EIGHT) == list(KINDS)
     assert all(drawn(seed, np.random.default_rng(seed))[0] == name.split("-")[0] for name, seed in QUICK.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [pytest.param(seed, id=kind) for seed, kind in enumerate(STRANGE)])
+def test_strange_problems_are_right_and_flagged_where_needed(seed):
+    """The same for odd PSFs, light and pixels."""
+    problem = make_strange(seed)
+    if problem is None:
+        pytest.skip("the file of its PSF is absent")
+    known = truth(problem)
+    for core in ("auto", "dense"):
+        verdict = judge(problem, core, known)
+        assert not verdict.broken, "\n".join(report(problem, core, verdict, known))

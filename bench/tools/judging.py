@@ -7,6 +7,7 @@ import numpy as np
 from exact import WEAK, solve_exact
 from problems import Problem
 from simulated_device import SimulatedDevice
+from strange_problems import STRANGE
 
 from gpu_extract.data import Frame, Image, SpecMask
 from gpu_extract.device.frames import GpuFrames
@@ -25,6 +26,7 @@ EASY = 1e5               # cond up to which the oracle in double precision is 10
 EVEN = 1e8               # and ratio of the bins' ivar
 ONE_WAY = 10.0           # the diagonal is one way to round of many
 SURE = 10.0              # that a bin is weak is judged where the limit is passed by this factor
+POLES = 1.5e-10          # of the S/N of strange light: poles.LADDER has 1e-10, by a law within 1.5 of the truth
 FLAGS = np.uint32(SpecMask.WEAKBIN | SpecMask.NODATA | SpecMask.BADFIBER | SpecMask.ODDPIX)
 
 
@@ -51,7 +53,8 @@ def truth(problem: Problem) -> Truth:
     """By the oracle in double precision where that is enough, else in as many digits as it takes.
 
     The bound is max(1e-8, 100 eps cond), cond of icov scaled to a unit diagonal with the weak bins marginalised; and
-    where icov itself is worse than 1e10, ten times what 100 eps on that diagonal changes. Never above 1e-3.
+    where icov itself is worse than 1e10, ten times what 100 eps on that diagonal changes. Strange light may be so
+    bright that the error of the poles counts, a share of the largest S/N of a fibre. Never above 1e-3.
     """
     nfibre, ndiag = problem.psf.nfibre, problem.psf.stamp[0] // 2
     nwave = round(np.ptp(problem.config.wavelength[:2]) / problem.config.wavelength[2]) + 1
@@ -72,6 +75,8 @@ def truth(problem: Problem) -> Truth:
             doubt = ONE_WAY * differences(known, floored, ndiag)
         cond = known.cond
     bound = np.maximum(max(FLOOR, 100 * EPS * cond), doubt)
+    if problem.kind in STRANGE:
+        bound = np.maximum(bound, POLES * (np.abs(known.flux) * np.sqrt(known.ivar)).max(axis=1, keepdims=True))
     clean: Any = _in_double(problem, problem.whole)
     if clean is None:
         clean = solve_exact(problem.design, problem.whole, nfibre)
