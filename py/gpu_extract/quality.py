@@ -98,7 +98,8 @@ def _far_above_most(bad: np.ndarray, chi2pix: Array, judged: np.ndarray, doubtfu
     """`bad`, and the bins above 100 times the medians of more than half of the fibres that have bins judged."""
     there, tops = judged.any(axis=1), chi2pix.max(axis=1)
     least = np.sort(np.where(doubtful | ~there, 0.0, tops / BAD_FIT))       # of the medians, which take longer
-    if tops.max() <= 0.99 * BAD_FIT_ALONE * least[len(least) // 2] or not there.any():
+    limit = 0.99 * BAD_FIT_ALONE * least[len(least) // 2]
+    if tops.max() <= limit or (chi2pix * ~bad).max() <= limit or not there.any():
         return bad
     medians = np.sort([np.median(chi2pix[i, judged[i]]) for i in np.flatnonzero(there)])
     return np.asarray(bad | (chi2pix > BAD_FIT_ALONE * medians[len(medians) // 2]))
