@@ -61,6 +61,7 @@ def _ends(seen: Seen) -> None:
 MASKED = like("with ivar 0 there", masked)
 INTEGERS = like("of the same values in single precision", make.rounded)
 FIRST = make.FIRST
+SQUARE = np.s_[95:98, 19:22]       # on a trace
 
 PIXELS = (
     Row("one NaN pixel", make.pixel(nan, ON_TRACE), WITH_TRUST),
@@ -77,6 +78,8 @@ PIXELS = (
     Row("one pixel of 1e30 between two traces", make.pixel(1e30, BETWEEN), holds=(odd(make.ivar(0, BETWEEN)), APART)),
     Row("two adjacent pixels of 1e30", make.pixel(1e30, ON_TRACE, IN_CORE), holds=(odd(make.ivar(0, ON_TRACE, IN_CORE)),
                                                                              APART)),
+    Row("3 x 3 pixels of 1e9 with the ivar of read noise",
+        make.both(make.pixel(1e9, SQUARE), make.ivar(0.1, SQUARE)), holds=(odd(make.ivar(0, SQUARE)), APART)),
     Row("one denormal pixel, 1e-45", make.pixel(1e-45, ON_TRACE), holds=(like("with 0 there", make.pixel(0, ON_TRACE)),
                                                                       APART)),
     Row("one negative pixel, -20", make.pixel(-20, ON_TRACE), holds=(USED, APART)),
