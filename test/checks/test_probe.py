@@ -264,9 +264,9 @@ def test_a_step_that_hides_every_bin_is_told_before_the_work():
     for step in (0.4, 0.8, 2.0):
         wavelength = 6050.0, 6114.0, step
         assert too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8, HIDDEN) == ""
-    wavelength = 6050.0, 6114.0, 0.1
+    wavelength = 6050.0, 6114.0, 0.16
     said = too_fine(psf, measure_decay(psf, wavelength, 1e-8), wavelength, 1e-8, HIDDEN)
-    assert said.startswith("bins of 0.1 Angstrom are too narrow for this PSF")
+    assert said.startswith("bins of 0.16 Angstrom are too narrow for this PSF")
     suggested = float(re.search(r"use a step of ([\d.]+) or more", said)[1])
     hidden = [measure_decay(psf, (6050.0, 6114.0, step), 1e-8).hidden for step in (suggested / 1.3, suggested)]
     assert hidden[1] < 1.2 * FINE < hidden[0]

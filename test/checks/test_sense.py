@@ -22,13 +22,20 @@ WAVE = np.linspace(6002, 6198, 240)
 
 
 @cache
-def case(level: float = 300.0):
-    """Twenty-five fibres of about equal brightness with lines, and read noise."""
+def clean():
+    """Twenty-five fibres of about equal brightness with lines: their PSF, and an image at level 1."""
     psf = oracle.make_psf(nfibre=NFIBRE, shape=(364, 200), first_row=14)
     rng = np.random.default_rng(2)
     wave = np.arange(6002.0, 6199.0, 0.8)
-    light = level * rng.uniform(0.5, 2, (NFIBRE, 1)) * (1 + 5 * (rng.uniform(size=(NFIBRE, len(wave))) > 0.97))
-    return psf, noisy(oracle.expected_image(psf, range(NFIBRE), wave, light, psf.shape))
+    light = rng.uniform(0.5, 2, (NFIBRE, 1)) * (1 + 5 * (rng.uniform(size=(NFIBRE, len(wave))) > 0.97))
+    return psf, oracle.expected_image(psf, range(NFIBRE), wave, light, psf.shape)
+
+
+@cache
+def case(level: float = 300.0):
+    """The same at this level, with read noise."""
+    psf, image = clean()
+    return psf, noisy(level * image)
 
 
 def noisy(clean: np.ndarray) -> Image:
@@ -295,7 +302,7 @@ def test_light_below_zero_is_told(flux, told):
 def test_a_wrong_psf_of_the_same_traces_shouts():
     """Spots twice as wide as the light: only chi2pix shows it."""
     psf, image = case(3000.0)
-    config = replace(CONFIG, nspec=5, wavelength=(6050.0, 6120.0, 0.8), core="dense")
+    config = replace(CONFIG, nspec=5, wavelength=(6050.0, 6120.0, 0.8))
     assert "warnings" not in extracted(image, psf, config).notes
     core = psf.cores[0]
     wide = replace(core, sigma_x=replace(core.sigma_x, coeff=1.4 * core.sigma_x.coeff))

@@ -178,7 +178,7 @@ def test_elimination_of_a_wider_band(coupled, nwave, reach, half, later):
 def test_definiteness_is_told_for_certain():
     """Each of the eight answers against the eigenvalues, with questions a factor 1.001 on either side of the truth."""
     rng = np.random.default_rng(2)
-    s, u = random_definite(131, 7, 1e4, rng), random_definite(131, 7, 10.0, rng)
+    s, u = random_definite(131, 8, 1e4, rng), random_definite(131, 8, 10.0, rng)
     s, u = s / np.abs(s).max(), 1e-3 * u / np.abs(u).max()
     least = np.linalg.eigvalsh(s)[0]
     scale = np.sqrt(np.diag(s))
@@ -188,11 +188,11 @@ def test_definiteness_is_told_for_certain():
     near = np.array([1 / 1.001, 1.001])
     b, c, rest, bound = np.zeros(8), np.zeros(8), np.ones(8), 3.0
     c[:2], b[2:4], rest[4:6] = least / bound * near, 1 - 1 / (theta * near[::-1]), 1 - gamma * near
-    lanes, work = np.concatenate([b, c, rest]), Arena().zeros(simd_band_tests.work_size(7))
+    lanes, work = np.concatenate([b, c, rest]), Arena().zeros(simd_band_tests.work_size(8))
     work[:] = 3.0
-    assert simd_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0b11010101
+    assert simd_band_tests.definite(8)(lanes, bound, work, band_of(s, 8), band_of(u, 8)) == 0b11010101
     s[-1, -1] = -1.0        # the last of an odd number of rows is included
-    assert simd_band_tests.definite(7)(lanes, bound, work, band_of(s, 7), band_of(u, 7)) == 0
+    assert simd_band_tests.definite(8)(lanes, bound, work, band_of(s, 8), band_of(u, 8)) == 0
 
 
 def test_assembled_band_decouples_dark_bins():

@@ -161,13 +161,13 @@ def test_facts_that_are_known_are_not_asked_for(monkeypatch):
 def test_facts_of_what_is_not_definite_or_not_finite():
     matrix = np.eye(40)
     matrix[20, 20] = -1.0
-    icov = np.zeros((1, 1, 40, 5))
-    icov[0, 0, :, 2:] = band_of(matrix, 2)
-    facts, bound, _ = measured(2, icov, (True, True))
+    icov = np.zeros((1, 1, 40, 17))
+    icov[0, 0, :, 8:] = band_of(matrix, 8)
+    facts, bound, _ = measured(8, icov, (True, True))
     assert np.isfinite(bound)
     assert facts.rung is None
-    icov[0, 0, 20, 2] = np.nan
-    facts, bound, _ = measured(2, icov, (True, True))
+    icov[0, 0, 20, 8] = np.nan
+    facts, bound, _ = measured(8, icov, (True, True))
     assert bound == np.inf
     assert facts.rung is None
 

@@ -561,7 +561,6 @@ def test_every_kernel_was_launched() -> None:
     """So that none is only declared."""
     device = SimulatedDevice()
     image = four_bundles().image
-    with_device(device, core=HostCore)
     for dtype in (np.float32, np.float64):
         stored = Image(image.pix.astype(dtype), image.ivar.astype(dtype))
         with_device(device, core=HostCore, image=stored, dtype=np.dtype(dtype))

@@ -23,18 +23,30 @@ def check_texts(kernels: tuple[TextKernel, ...], capability: tuple[int, int]) ->
         raise
 
 
-@pytest.mark.parametrize("capability", [(9, 0), *(pytest.param(c, marks=pytest.mark.slow)
-                                                  for c in ((7, 0), (8, 0), (10, 0)))])
-@pytest.mark.parametrize("text", all_kernels(), ids=lambda text: text.function)
-def test_no_recursion_spills(text: TextKernel, capability: tuple[int, int]) -> None:
+def check_spills(text: TextKernel, samples: list[tuple[int, ...]], capability: tuple[int, int]) -> None:
     """Teams of threads have room for all bands; one thread for bands up to 9, wider ones as well as it can."""
-    sized = tuple(text.sized(*numbers) for numbers in SAMPLES.get(text.name, [()]))
+    sized = tuple(text.sized(*numbers) for numbers in samples)
     found = check_texts(sized if "n" in text.kinds else text.unit, capability)
     for kernel in sized:
         code, numbers = found[kernel], kernel.numbers
         assert code.registers <= 255
         broad = kernel.threads == 1 and numbers and numbers[0] > 9
         assert broad or (code.spills, code.stack) == (0, 0), (numbers, code)
+
+
+@pytest.mark.parametrize("text", all_kernels(), ids=lambda text: text.function)
+def test_no_recursion_spills(text: TextKernel) -> None:
+    """With the usual and the largest numbers."""
+    samples = SAMPLES.get(text.name, [()])
+    check_spills(text, sorted({samples[0], max(samples)}), (9, 0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [(7, 0), (8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("text", all_kernels(), ids=lambda text: text.function)
+def test_no_recursion_spills_anywhere(text: TextKernel, capability: tuple[int, int]) -> None:
+    """With all numbers that kernels are looked at with."""
+    check_spills(text, SAMPLES.get(text.name, [()]), capability)
 
 
 @pytest.mark.slow

@@ -289,13 +289,13 @@ def test_a_step_that_the_window_cuts_is_no_peak() -> None:
     assert at.tolist() == [11] and rise.tolist() == [2.0]
 
 
-def test_what_masked_pixels_hold_changes_no_bit(images: tuple[Image, Image], start: Start) -> None:
-    arc = images[1]
-    random = np.random.default_rng(4)
-    ivar = np.where(random.random(arc.shape) < 0.002, 0.0, arc.ivar)
+def test_what_masked_pixels_hold_changes_no_bit() -> None:
+    true, lines, random = psf_model("tiny"), uneven_lines(), np.random.default_rng(4)
+    arc = make_arc(true, (0, 10), (lines.wave, lines.strength), 1)
+    ivar = np.where(random.random(arc.shape) < 0.01, 0.0, arc.ivar)
     arcs = [replace(arc, ivar=ivar, pix=np.where(ivar > 0, arc.pix, held))
             for held in (-7.0, random.choice([3e4, np.nan], arc.shape))]
-    first, other = (start_psf(None, each, LINES, Known(psf=start.psf)) for each in arcs)
+    first, other = (start_psf(None, each, lines.wave, Known(psf=moved(true, -0.5, 1.0))) for each in arcs)
     for one, another in zip(first.psf.series(), other.psf.series(), strict=True):
         np.testing.assert_array_equal(one.coeff, another.coeff)
 
@@ -365,10 +365,12 @@ def test_a_psf_keeps_its_wavelengths_where_no_line_is(chosen: list[int]) -> None
     assert np.abs(centres(found.psf, (0, 10), w)[0] - centres(true, (0, 10), w)[0]).max() < 0.1
 
 
-def test_lines_that_are_listed_twice_are_one(images: tuple[Image, Image], start: Start) -> None:
+def test_lines_that_are_listed_twice_are_one() -> None:
     """With digits that differ; none was without a neighbour, and the list was said to match no line."""
-    twice = np.sort(np.concatenate([LINES, LINES + 0.002]))
-    once, both = (start_psf(*images, lines, Known(psf=start.psf), Slit(N, 6)) for lines in (LINES, twice))
+    true, lines = psf_model("tiny"), uneven_lines()
+    seen, off = make_arc(true, (0, 10), (lines.wave, lines.strength), 1), Known(psf=moved(true, -0.5, 1.0))
+    twice = np.sort(np.concatenate([lines.wave, lines.wave + 0.002]))
+    once, both = (start_psf(None, seen, wave, off) for wave in (lines.wave, twice))
     np.testing.assert_array_equal(both.psf.y.coeff, once.psf.y.coeff)
 
 
@@ -380,9 +382,9 @@ def test_two_lines_are_no_list() -> None:
         start_psf(None, seen, lines.wave[[3, 9]], Known(psf=moved(true, -0.5, 1.0)))
 
 
-def test_an_arc_without_lines(images: tuple[Image, Image], start: Start) -> None:
+def test_an_arc_without_lines(start: Start) -> None:
     with pytest.raises(InputError, match="the arc has no lines on the 18 traces"):
-        start_psf(images[0], flat(TOY, 300.0, seed=7), LINES, Known(psf=start.psf))
+        start_psf(None, flat(TOY, 300.0, seed=7), LINES, Known(psf=start.psf))
 
 
 @pytest.mark.parametrize("which", [0, 1])
