@@ -22,7 +22,7 @@ def small_psf(nfibre: int = 6, ny: int = NY, nx: int = NX) -> PsfModel:
     """Straight traces 8 pixels apart, one Angstrom per pixel along y from 10 to 110, slightly skewed spots."""
     x = np.stack([8.0 + 8.0 * np.arange(nfibre), np.full(nfibre, 0.3)], axis=1)
     y = np.stack([np.full(nfibre, 60.0), np.full(nfibre, 50.0)], axis=1)
-    sigma = np.stack([np.full(nfibre, 0.8), np.full(nfibre, 0.05)], axis=1)
+    sigma = np.stack([np.full(nfibre, 0.95), np.full(nfibre, 0.05)], axis=1)
     gh = np.zeros((3, 3, nfibre, 2))
     gh[0, 0, :, 0] = 1.0
     gh[1, 2, :, 0] = 0.01 * np.arange(nfibre)
