@@ -38,9 +38,12 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         assert hdus["STAMPS"].data.shape == (6, 3, 2, 3, 9, 11)
 
 
-def test_no_status_is_dropped_without_a_word(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot hold STATUS"):
-        write_psf(tmp_path / "p.fits", small_table(), status=np.zeros(6, int))
+@pytest.mark.parametrize("what", ("STATUS", "CONT"))
+def test_no_parameter_is_dropped_without_a_word(tmp_path: Path, what: str) -> None:
+    psf = small_table()
+    given = {"status": np.zeros(6, int)} if what == "STATUS" else {"continuum": psf.x}
+    with pytest.raises(InputError, match=f"cannot hold {what}"):
+        write_psf(tmp_path / "p.fits", psf, **given)
     assert not (tmp_path / "p.fits").exists()
 
 

@@ -228,8 +228,9 @@ def write_psf(path: FileName, psf: PsfModel, *, cards: Sequence[Card] = (), stat
     wavelength ranges. Raises OutputError if the file cannot be written.
     """
     if psf.tabulated:
-        if status is not None:
-            raise InputError(f"{psf.name}: a TABULATED file cannot hold STATUS; write the PSF without it")
+        for what, given in (("STATUS", status), ("CONT", continuum)):
+            if given is not None:
+                raise InputError(f"{psf.name}: a TABULATED file cannot hold {what}; write the PSF without it")
         write_tables(path, psf, cards=cards, tables=tables)
         return
     hy, hx = psf.stamp[0] // 2, psf.stamp[1] // 2
