@@ -8,7 +8,7 @@ import oracle
 from gpu_extract.data import LANE, Image, SpecMask, Status
 from gpu_extract.normal import add_tile, empty_sums, half_bands, make_cut, place_blocks
 from gpu_extract.plan import halo
-from gpu_extract.quality import bin_quality, bin_status, mask_bits, stands_out
+from gpu_extract.quality import BAD_FIT_LEAST, bin_quality, bin_status, mask_bits, stands_out
 from gpu_extract.spots import add_to_image, centres, corners, make_spots, recipe
 
 WAVE = np.arange(6050.0, 6098.0, 0.8)
@@ -179,6 +179,15 @@ def test_what_is_far_above_most_fibres_stands_out_however_much_there_is_of_it(nf
     chi2pix[-1, 5:] = np.nextafter(most, np.inf)
     np.testing.assert_array_equal(stands_out(chi2pix, judged), chi2pix > most)
     assert not stands_out(np.full((nfibre, 3), 1e9), np.zeros((nfibre, 3), dtype=bool)).any()
+
+
+def test_fibres_without_noise_are_no_measure_for_the_others():
+    """Where six of ten fibres lay on an amplifier that reads 0, unmasked, all bins of the other four were flagged."""
+    chi2pix, judged = np.zeros((10, 50)), np.ones((10, 50), dtype=bool)
+    chi2pix[6:], chi2pix[6, :40] = 0.8, np.nextafter(BAD_FIT_LEAST, np.inf)
+    np.testing.assert_array_equal(stands_out(chi2pix, judged), chi2pix > 1)
+    chi2pix[6, :40] = BAD_FIT_LEAST
+    assert not stands_out(chi2pix, judged).any()
 
 
 @pytest.mark.parametrize("count", [60, 61])

@@ -9,6 +9,7 @@ from gpu_extract.spots import simd_project
 
 BAD_FIT = 5.0            # chi2pix stands out if it is this many times the medians around it ...
 BAD_FIT_ALONE = 100.0    # ... or above this, times what most fibres have, or 1 if there are too few fibres for medians
+BAD_FIT_LEAST = 10.0     # and above this: fibres without noise, as on a dead amplifier that reads 0, are no measure
 FEW_FIBRES = 5
 MOST = float(np.finfo(np.float32).max)
 
@@ -78,8 +79,8 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
     """Bins where the model does not fit: (nfibre, nwave) bool.
 
     chi2pix above 5 times its median over the fibre's wavelengths and over the bundle's fibres at that wavelength
-    (medians over the bins `judged`, those without any other bit), or above 100 times the medians of most fibres: what
-    is far off in half of a short range is its own median there. With fewer than 5 fibres, above 100.
+    (medians over the bins `judged`, those without any other bit), or above 10 and above 100 times the medians of most
+    fibres: what is far off in half of a short range is its own median there. With fewer than 5 fibres, above 100.
     """
     if len(chi2pix) < FEW_FIBRES:
         return chi2pix > BAD_FIT_ALONE
@@ -95,11 +96,11 @@ def stands_out(chi2pix: Array, judged: np.ndarray) -> np.ndarray:
 
 
 def _far_above_most(bad: np.ndarray, chi2pix: Array, judged: np.ndarray, doubtful: np.ndarray) -> np.ndarray:
-    """`bad`, and the bins above 100 times the medians of more than half of the fibres that have bins judged."""
+    """`bad`, and the bins above 10 and above 100 times the medians of more than half of the fibres with bins judged."""
     there, tops = judged.any(axis=1), chi2pix.max(axis=1)
     least = np.sort(np.where(doubtful | ~there, 0.0, tops / BAD_FIT))       # of the medians, which take longer
-    limit = 0.99 * BAD_FIT_ALONE * least[len(least) // 2]
+    limit = max(0.99 * BAD_FIT_ALONE * least[len(least) // 2], BAD_FIT_LEAST)
     if tops.max() <= limit or (chi2pix * ~bad).max() <= limit or not there.any():
         return bad
     medians = np.sort([np.median(chi2pix[i, judged[i]]) for i in np.flatnonzero(there)])
-    return np.asarray(bad | (chi2pix > BAD_FIT_ALONE * medians[len(medians) // 2]))
+    return np.asarray(bad | (chi2pix > max(BAD_FIT_ALONE * medians[len(medians) // 2], BAD_FIT_LEAST)))

@@ -17,7 +17,7 @@ from gpu_extract.device.geometry import landing_of
 from gpu_extract.device.memory import GIVEN_UP, Sizes, kept_arrays, piece_rows, told_arrays, work_arrays
 from gpu_extract.device.steps import Steps
 from gpu_extract.plan import Plan
-from gpu_extract.quality import FEW_FIBRES, bin_status, mask_bits
+from gpu_extract.quality import BAD_FIT_LEAST, FEW_FIBRES, bin_status, mask_bits
 from gpu_extract.run import extract
 from gpu_extract.seams import NULL
 
@@ -38,6 +38,7 @@ def results(sizes: Sequence[int], nwave: int, seed: int) -> list[Rows]:
         chi2pix[:, nwave // 2] *= 8
         chi2pix[rng.random(shape) < 0.02] = 300.0
         chi2pix[-1] *= 300 if nfibre >= FEW_FIBRES else 1
+        chi2pix[:nfibre - 1] *= 0.01 if first == nfibre else 1      # of the second bundle, most have little noise
         fraction = rng.choice([0.0, 0.3, 0.5, 0.500001, 1.0], shape, p=[0.4, 0.3, 0.1, 0.1, 0.1])
         ivar = rng.random(shape) * (rng.random(shape) < 0.9)
         fraction[:, 1], ivar[nfibre // 2] = 1.0, 0.0
@@ -63,7 +64,7 @@ def put_on_the_edge(chi2pix: np.ndarray, judged: np.ndarray) -> None:
         chi2pix[i, j] = np.nextafter(limit[i, j], np.inf) if n % 2 else limit[i, j]
     medians = np.sort([np.median(chi2pix[i, judged[i]]) for i in range(len(chi2pix)) if judged[i].any()])
     if len(chi2pix) >= FEW_FIBRES:      # the last fibre is far above most
-        chi2pix[-1, ::3] = 100 * medians[len(medians) // 2]
+        chi2pix[-1, ::3] = max(100 * medians[len(medians) // 2], BAD_FIT_LEAST)
         chi2pix[-1, ::6] = np.nextafter(chi2pix[-1, 0], np.inf)
 
 

@@ -15,7 +15,7 @@ from gpu_extract.device.cuda.text import TextKernel, assembly, gradients, image,
 from gpu_extract.device.geometry import PsfTables, Terms
 from gpu_extract.device.memory import GIVEN_UP, UNSEEN, Sizes
 from gpu_extract.normal import FAINT_LIGHT, LEAST_LIGHT
-from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, FEW_FIBRES
+from gpu_extract.quality import BAD_FIT, BAD_FIT_ALONE, BAD_FIT_LEAST, FEW_FIBRES
 from gpu_extract.solve import TOLERANCE
 
 NONE = Terms(0, 0, 0, False)      # a component that the PSF does not have
@@ -164,8 +164,8 @@ class Steps:
         self._count(GIVEN_UP, a.status, int(Status.FAILED))
         self._launch(assembly.mark, bins, marks="given_up")
         self._launch(assembly.find_middles.sized(MIDDLES), shape.fibres)
-        self._launch(assembly.write[kept.itemsize], bins, factor=BAD_FIT, alone=BAD_FIT_ALONE, few=FEW_FIBRES,
-                     least=real.tiny, largest=real.max)
+        self._launch(assembly.write[kept.itemsize], bins, factor=BAD_FIT, alone=BAD_FIT_ALONE,
+                     lowest=BAD_FIT_LEAST, few=FEW_FIBRES, least=real.tiny, largest=real.max)
         self._launch(assembly.resolve[kept.itemsize], prod(a.resolution.shape), width=a.resolution.shape[1])
 
     def _add_parts(self, whole: DeviceArray | str, parts: DeviceArray | str, lanes: int, count: int, *,

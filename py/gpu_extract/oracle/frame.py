@@ -29,7 +29,8 @@ def mask_bits(chi2pix: Array, pixmask_fraction: Array, ivar: Array) -> NDArray[n
                 over_fibres, over_waves = chi2pix[good[:, j], j], chi2pix[i, good[i]]
                 bad = (len(over_fibres) > 0 and chi2pix[i, j] > 5 * np.median(over_fibres)
                        and len(over_waves) > 0 and chi2pix[i, j] > 5 * np.median(over_waves))
-                bad |= sum(chi2pix[i, j] > 100 * median for median in medians) > len(medians) / 2
+                bad |= (chi2pix[i, j] > 10
+                        and sum(chi2pix[i, j] > 100 * median for median in medians) > len(medians) / 2)
             if bad:
                 mask[i, j] |= np.uint32(SpecMask.BAD2DFIT)
     return mask

@@ -120,15 +120,15 @@ LANE int status_of(int status, unsigned mask)
 constexpr signed char LOST = 127;      // status, on the device alone, of a bin whose numbers exceed the frame's type
 
 // One bin of the frame, in photons per Angstrom. widths: (2, nout), of a bin in Angstrom, and its square. A misfit
-// (quality.stands_out) has chi2pix above `factor` times both medians or `alone` times those of most fibres, or above `alone`
-// if a bundle has fewer than `few` fibres. The frame's type cannot hold ivar below `least`, its smallest number with all digits, and numbers above `largest`
-// (assemble.held).
+// (quality.stands_out) has chi2pix above `factor` times both medians, or above `lowest` and `alone` times the medians of most
+// fibres, or above `alone` if a bundle has fewer than `few` fibres. The frame's type cannot hold ivar below `least`, its
+// smallest number with all digits, and numbers above `largest` (assemble.held).
 template <typename Real>
 BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi2pix, Real *to_pixmask_fraction, unsigned *to_mask,
                       signed char *to_status, signed char *status, const double *flux, const double *ivar,
                       const double *chi2pix, const double *fraction, const unsigned *bits, const double *middles,
-                      const index *targets, const double *widths, double factor, double alone, index few, double least,
-                      double largest, index nfibre, index nout, index fibres)
+                      const index *targets, const double *widths, double factor, double alone, double lowest, index few,
+                      double least, double largest, index nfibre, index nout, index fibres)
 {
     index f = n / nout, j = n % nout, to = targets[f] * nout + j;
     if (targets[f] < 0)
@@ -138,7 +138,7 @@ BLOCK(128) void write(index n, Real *to_flux, Real *to_ivar, Real *to_chi2pix, R
     bool misfit = nfibre < few ? chi > alone
                   : (chi > factor * (0.5 * (middles[f] + middles[fibres + f]))
                       && chi > factor * middle_of_fibres(chi2pix, bits, first * nout + j, nfibre, nout))
-                      || above_most(chi, alone, middles, first, nfibre, fibres);
+                      || (chi > lowest && above_most(chi, alone, middles, first, nfibre, fibres));
     unsigned mask = misfit ? bits[n] | BAD2DFIT : bits[n];
     Real light = (Real)(flux[n] / widths[j]), weight = (Real)(ivar[n] * widths[nout + j]);
     bool faint = weight < least && !(mask & NODATA), held = !(faint || isinf(light) || isinf(weight));
