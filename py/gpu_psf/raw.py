@@ -87,11 +87,15 @@ def doubts(image: Image, cards: Sequence[Card], of_darks: Sequence[Sequence[Card
 
 
 def dark_noise(darks: Sequence[Array], detector: Detector) -> list[str]:
-    """A warning about dark frames (ADU) whose noise differs from the read noise that is given."""
+    """A warning about dark frames (ADU) whose noise differs from the read noise that is given.
+
+    A single frame may have less: it may be the mean of many.
+    """
     if not darks or detector.noise is not None:
         return []
     measured = with_bias(noise_in(darks), len(darks)) * detector.gain
-    if abs(measured / detector.read_noise - 1) <= OTHER_NOISE:
+    more = measured / detector.read_noise - 1
+    if not (more > OTHER_NOISE or (more < -OTHER_NOISE and len(darks) > 1)):        # also NaN
         return []
     return [f"the read noise is given as {detector.read_noise:.3g} electron, but a dark pixel has a noise of "
             f"{measured:.3g} once the dark frames are subtracted, that of their charge included; leave --read-noise "

@@ -203,6 +203,19 @@ def test_a_read_noise_below_that_of_the_darks_is_told(tmp_path: Path, capsys: py
         assert ("warning" in said) == told
 
 
+def test_a_mean_of_many_darks_may_have_less_noise_than_the_read_noise(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --read-noise a dark pixel would have half of its noise. The advice to leave it out was given."""
+    frames = [frame(np.zeros((60, 50)), number) for number in range(17)]
+    for name, array in ("raw", frames[0]), ("mean", np.mean(frames[1:], axis=0)):
+        fits.PrimaryHDU(array).writeto(tmp_path / f"{name}.fits")
+    words = ["preprocess", "-i", f"{tmp_path}/raw.fits", "-o", f"{tmp_path}/x.fits", "--gain", f"{GAIN}", "--dark",
+             f"{tmp_path}/mean.fits", "--read-noise"]
+    for given, told in (NOISE, False), (NOISE / 8, True):
+        assert main([*words, f"{given}"]) == 0
+        assert ("warning: the read noise is given as" in capsys.readouterr().err) == told
+
+
 @pytest.mark.parametrize(("header", "told"), [
     ({"GAINA": 2.5, "GAINB": 3.1}, "has GAINA 2.5, GAINB 3.1, which is not used: all pixels have the gain 2.5"),
     ({"GAIN": 0.4, "SATURATE": 65535, "RDNOISE": 3.2}, ""), ({"GAIN1": 2.5, "GAIN2": 2.51}, ""),
