@@ -171,8 +171,11 @@ class ExtractConfig:
 
 
 def check_background(passes: int, degree: int | None) -> None:
-    """Raise ConfigError if one pass is to fit a background. The other settings of further passes change nothing that is
-    asked for; without this one, scattered light would stay in the spectra."""
+    """Raise ConfigError if one pass is to fit a background.
+
+    The other settings of further passes do no harm where there are none. Without a background, scattered light would
+    stay in the spectra.
+    """
     if passes == 1 and degree is not None:
         raise ConfigError(f"background is {degree}, but a single pass fits none: set passes to 2, or leave background "
                           "out")

@@ -110,7 +110,6 @@ def _stiff(degrees: tuple[int, int], ny: int) -> Array:
     return rows * np.array([STIFF[0] / (STIFF[1][k - 3] * ny) for k in order[order > 2]]).reshape(-1, 1)
 
 
-
 def _solve(pairs: Pairs, nfibre: int, ny: int, orders: IntArray | None, base: Solution | None,
            held: Pairs | None, even: bool) -> Solution:
     if len(pairs.row) < 4:

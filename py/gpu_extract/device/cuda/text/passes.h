@@ -82,7 +82,7 @@ enum Limit { FAR, PAIR, STAY, GROWN, LENIENT, WRONG, UP, ACROSS, FALLING, RISING
 // Marks of a pixel. The first six are counted in a bundle: stands out, by more than the model may be wrong, good, good where
 // the model has all the light, high and narrow and isolated, as far below the model ...
 constexpr int STANDS = 1, HIGH = 2, GOOD_PIXEL = 4, SURE = 8, SHARP = 16, BELOW = 32, COUNTED = 6;
-// ... rejected before and still above, or slender where the model does not have all the light, high enough by itself.
+// ... rejected before and still above, or slender where the model does not have all the light; high enough by itself.
 constexpr int KEPT = 64, ALONE = 128;
 constexpr int SEED = 1, STAYS = 2;          // a pixel among its neighbours
 constexpr int OUT = 1, CHANGED = 2;         // a pixel in the end
@@ -125,24 +125,24 @@ struct Neighbours {
         index n = at(row, column);
         return light[n] / root[n] - larger(own[n], 0.0f);
     }
-    // sigma: 1 / error; more: light that its variance has beyond the model's
-    LANE double errors(index n, double above, double sigma, double more = 0.0) const
+    // inverse: 1 / error; more: light that the variance contains beyond the model's
+    LANE double errors(index n, double above, double inverse, double more = 0.0) const
     {
-        return expected ? rarity(above, sigma, expected[n] + (others ? others[n] : 0.0f) + more) : above * sigma;
+        return expected ? rarity(above, inverse, expected[n] + (others ? others[n] : 0.0f) + more) : above * inverse;
     }
     // sure: else the errors by which a pixel stands out from both adjacent columns, as the light of no bin does:
     // outliers.Pixels.slender.
     LANE double height(int row, int column, bool sure = true) const
     {
         index n = at(row, column);
-        double top = excess(row, column), sigma = root[n], more = 0.0;
+        double top = excess(row, column), inverse = root[n], more = 0.0;
         if (!sure) {
             if (!good(row, column - 1) || !good(row, column + 1))
                 return 0.0;
             double beside = limits[LENIENT] * limits[ACROSS], before = root[n - rows], next = root[n + rows];
             more = larger((excess(row, column - 1) + excess(row, column + 1)) / 2.0, 0.0) / beside;
             double noise = 1.0 / (before * before) + 1.0 / (next * next) + 2.0 * beside * more;
-            sigma = 1.0 / sqrt(1.0 / (sigma * sigma) + more + noise / (4.0 * beside * beside));
+            inverse = 1.0 / sqrt(1.0 / (inverse * inverse) + more + noise / (4.0 * beside * beside));
         }
         double brightest = 0.0;
         LOOP(int, x, larger(column - reach, 0), smaller(column + reach + 1, cut.columns)) {
@@ -151,7 +151,7 @@ struct Neighbours {
                 brightest = larger(brightest, value < 0.0 ? -value : value);
             }
         }
-        return errors(n, top - more - limits[WRONG] * brightest, sigma, more);
+        return errors(n, top - more - limits[WRONG] * brightest, inverse, more);
     }
     LANE bool narrow(int row, int column, double top) const
     {
