@@ -93,10 +93,7 @@ def one_thread() -> Iterator[None]:
     """Context in which BLAS and LAPACK, including numpy's, use one thread each; it holds for the whole process."""
     with _at_work.lock:
         if _at_work.count == 0:
-            _at_work.found = [(each, each.num_threads) for each in _libraries().lib_controllers
-                              if each.user_api == "blas"]
-            for each, _ in _at_work.found:       # `limit` takes nine times as long
-                each.set_num_threads(1)
+            _at_work.found = _libraries().limit(limits=1, user_api="blas")
         _at_work.count += 1
     try:
         yield
@@ -104,8 +101,7 @@ def one_thread() -> Iterator[None]:
         with _at_work.lock:
             _at_work.count -= 1
             if _at_work.count == 0:
-                for each, number in _at_work.found:
-                    each.set_num_threads(number)
+                _at_work.found.restore_original_limits()
 
 
 lapack, blas = _modules()

@@ -10,7 +10,6 @@ from extraction import CORES, assert_same_bits, extracted, in_sigma, inner_case,
 from gpu_extract.checks.odd_pixels import (
     FAR,
     SHARP,
-    _at_least,
     columns,
     concentration,
     find_odd,
@@ -179,13 +178,6 @@ def test_the_largest_ivar_is_that_of_the_read_noise_or_of_the_image():
     assert most_ivar(Image(pix, ivar)) == pytest.approx(10.0)             # 100 times the 99.9 % quantile, 0.1
     assert most_ivar(Image(pix, ivar, read_noise=30.0)) == pytest.approx(10.0)     # in another unit: not believed
     assert most_ivar(Image(pix, ivar, read_noise=0.0)) == pytest.approx(10.0)
-
-
-@pytest.mark.parametrize("count", [1, 2, 100, 999, 1000, 1001])
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.999, 1.0])
-def test_a_quantile_is_that_of_numpy(count, share):
-    values = np.random.default_rng(count).uniform(size=count)
-    assert _at_least(values, share) == np.quantile(values, share, method="higher")
 
 
 def test_rows_of_a_sample_that_are_masked_say_nothing_of_the_rest():

@@ -15,7 +15,6 @@ neighbours, it is odd above ALWAYS_ODD sigma, which is more than the range betwe
 detector, and above OF_USUAL times the quantile, as images without noise may be that bright. It is odd above NOISELESS
 sigma in any case.
 """
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -58,7 +57,7 @@ def most_ivar(image: Image) -> float:
         ivar = _good(image)
         if len(ivar) < FEWEST:
             return _LARGEST
-        usual = _at_least(ivar, IVAR_QUANTILE)
+        usual = float(np.quantile(ivar, IVAR_QUANTILE, method="higher"))
         allowed = allowed if allowed >= usual else OF_IVAR * usual
     return min(allowed, _LARGEST)
 
@@ -69,7 +68,7 @@ def check_unit(image: Image) -> None:
     ivar = _good(image)
     if len(ivar) == 0 or (float(ivar.min()) >= _LEAST and float(ivar.max()) <= 1 / _LEAST):
         return
-    usual = _at_least(ivar, 0.5)
+    usual = float(np.quantile(ivar, 0.5, method="higher"))
     if not _LEAST <= usual <= 1 / _LEAST:
         raise InputError(f"the image's ivar is {usual:.3g} (median), must be {_LEAST:.0e} to {1 / _LEAST:.0e}, as a "
                          "frame cannot hold other values; give the image in electrons")
@@ -237,12 +236,6 @@ def _sample(array: np.ndarray) -> np.ndarray:
     """Evenly spaced rows of an image, about SAMPLE pixels in total, as one row."""
     every = min(max(array.size // SAMPLE, 1), len(array))
     return array[every // 2::every].ravel()
-
-
-def _at_least(values: Array, quantile: float) -> float:
-    """np.quantile(values, quantile, method="higher"), in half of its time."""
-    at = math.ceil(quantile * (len(values) - 1))
-    return float(np.partition(values, at)[at])
 
 
 def _good(image: Image) -> Array:
